@@ -4,7 +4,8 @@
 //! `cargo bench -p geartrain-core` prints a table; `-- --json` prints one JSON object per line. `-- --queued
 //! 1000000 --seconds 20` measures one row in this process, for a profiler; `--batch 100` executes as many
 //! commands as one batch, `--priorities 10` spreads the jobs over as many priorities, and `--klasses 10` over as
-//! many klasses, of which each pop names one. The median of three runs counts. Of two figures only the ratio counts, if both are from one run.
+//! many klasses, of which each pop names one. The median of three runs counts. Of two figures only the ratio
+//! counts, if both are from one run.
 
 use std::time::{Duration, Instant};
 

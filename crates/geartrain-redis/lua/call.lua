@@ -63,7 +63,7 @@ local function begin(of_prefix)
       to = ours .. 'to:', deliveries = ours .. 'front:',
       events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:',
       counters = ours .. 'counters', fronts = ours .. 'fronts', klasses = ours .. 'klasses:',
-      klass_of = ours .. 'klass:', klass_work = ours .. 'work:', lines = ours .. 'lines:', asks = ours .. 'asks:',
+      klass_of = ours .. 'klass:', klass_work = ours .. 'work:', lines = ours .. 'lines:',
     }
   end
   cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},

@@ -11,8 +11,6 @@ local SWEEPS_MAX = 20   -- sweeps in search of a job that is not in the index ye
 local OTHERS_MAX = 1000 -- due jobs, expired locks and due recurring jobs that are looked at for their klass
 local SPARE = 1000      -- stale entries, beyond as many as jobs wait, with which an index is dropped
 local CURSOR = ''       -- the field of the next rank to sweep; no jid is empty
-local ASKED_SECONDS = 10 -- resolution of the times at which klasses were asked
-local ASKS_EXPIRE = 86400 -- seconds after which these times are forgotten
 local NAMED_MAX = 10    -- klasses that an explanation names
 
 -- The waiting jobs of a klass. The length tells apart names that contain the separator.
@@ -41,48 +39,22 @@ function klasses.of(queue, asked)
   return list, set
 end
 
--- Records that a pop names klasses, unless that was recorded a moment ago.
-local function record(queue, named)
-  local at = key.asks .. queue
-  local times = call('HMGET', at, unpack(named))
-  for place, klass in ipairs(named) do
-    local asked = tonumber(times[place] or nil)
-    if not asked or math.abs(now - asked) >= ASKED_SECONDS then call('HSET', at, klass, now) end
-  end
-  call('EXPIRE', at, ASKS_EXPIRE)
-end
-
--- Records that a pop asks a queue for jobs. What a worker announced needs no record.
+-- Records that a pop asks a queue for jobs, unless what its worker announced says that.
 function klasses.record_pop(queue, asked)
-  if asked.klasses then
-    record(queue, asked.klasses)
-  elseif not klasses.of(queue, asked) then
-    capabilities.record_pop(queue)
-  end
+  if asked.klasses or not klasses.of(queue, asked) then capabilities.record_pop(queue) end
 end
 
--- When a pop last named a klass, or nil.
-function klasses.last_asked(queue, klass)
-  return tonumber(call('HGET', key.asks .. queue, klass) or nil)
-end
-
--- The first klasses of a queue that workers announced, or that pops named a short while ago.
-function klasses.asked(queue)
+-- The first klasses of a queue that workers announced.
+function klasses.announced(queue)
   local set, list = {}, {}
-  local function add(klass)
-    if klass and not set[klass] then
-      set[klass] = true
-      list[#list + 1] = klass
-    end
-  end
   for worker, abilities in pairs(capabilities.in_queue(queue)) do
-    if capabilities.is_known(worker) then
-      for _, ability in ipairs(abilities) do add(ability[1]) end
+    for _, ability in ipairs(capabilities.is_known(worker) and abilities or {}) do
+      local klass = ability[1]
+      if klass and not set[klass] then
+        set[klass] = true
+        list[#list + 1] = klass
+      end
     end
-  end
-  local flat = call('HGETALL', key.asks .. queue)
-  for at = 1, #flat, 2 do
-    if now - tonumber(flat[at + 1]) <= SILENCE_MAX then add(flat[at]) end
   end
   sorted(list)
   for place = NAMED_MAX + 1, #list do list[place] = nil end

@@ -1,5 +1,7 @@
 -- Parked pops: each is in a line for each of its queues, and one of a line is woken for each job that becomes
--- ready. Pops that are restricted to the same klasses of a queue have a line of their own. Waits for readiness are sets of processes: all are notified, with one message per process.
+-- ready. Pops that are restricted to the same klasses of a queue have a line of their own.
+--
+-- Waits for readiness are sets of processes: all are notified, with one message per process.
 
 local PARK_SECONDS = 5 -- without another request a parked pop expires
 

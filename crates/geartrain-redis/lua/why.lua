@@ -66,10 +66,9 @@ local function obstacles(of, due)
   end
   local opens = capabilities.next_start(queue)
   if opens then reasons[#reasons + 1] = { RateLimit = { ['until'] = opens } } end
-  local asked, asked_for = tonumber(call('HGET', key.asked, queue) or nil), klasses.last_asked(queue, of.klass)
-  if asked_for and (not asked or asked_for > asked) then asked = asked_for end
+  local asked = tonumber(call('HGET', key.asked, queue) or nil)
   if not (asked and now - asked <= SILENCE_MAX) and capabilities.count(queue, of.klass) == 0 then
-    local others = klasses.asked(queue)
+    local others = klasses.announced(queue)
     -- An empty table would be packed as a map.
     reasons[#reasons + 1] = { NoWorker = { klass = of.klass, asked = asked, others = others[1] and others,
       workers = capabilities.count(queue) } }

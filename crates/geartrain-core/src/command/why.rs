@@ -115,10 +115,10 @@ pub enum Reason {
     NoWorker {
         /// The klass of the job.
         klass: Klass,
-        /// When a worker last popped its klass from the queue, or any klass, to within ten seconds; `None` if
-        /// none ever did.
+        /// When a worker that announced no klasses of the queue last popped from it, to within ten seconds;
+        /// `None` if none ever did.
         asked: Option<Timestamp>,
-        /// Klasses of the queue that live workers announced or pop by name, sorted; at most ten.
+        /// Klasses of the queue that live workers announced, sorted; at most ten.
         #[serde(default)]
         others: Vec<Klass>,
         /// How many live workers announced klasses of the queue.

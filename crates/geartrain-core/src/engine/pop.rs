@@ -98,12 +98,10 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Notes that a pop asks a queue for jobs. What a worker announced needs no note.
+    /// Notes that a pop asks a queue for jobs, unless what its worker announced says that.
     pub(super) fn note_poll(&mut self, queue: NameId, pop: &Pop, now: Timestamp, fx: &mut Effects) {
-        if let Some(klasses) = &pop.klasses {
-            return self.state.note_asked(queue, klasses, now, POLLED_SECONDS);
-        }
-        let is_restricted = self.state.has_capabilities()
+        let is_restricted = pop.klasses.is_none()
+            && self.state.has_capabilities()
             && self
                 .state
                 .find_worker(pop.worker.as_str())

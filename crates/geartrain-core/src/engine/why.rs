@@ -83,11 +83,11 @@ impl Engine {
             reasons.push(Reason::RateLimit { until: rate_limiter.opens(now) });
         }
         let klass = self.state.klass(of.klass);
-        let asked = queue.last_polled.max(queue.last_asked(&klass));
+        let asked = queue.last_polled;
         let is_live = |asked: Timestamp| now - asked <= WORKER_SILENCE_MAX;
         if !asked.is_some_and(is_live) && self.state.capable_workers(of.queue, Some(of.klass)) == 0 {
             let workers = self.state.workers_capable_in_queue(of.queue) as u64;
-            let others = self.state.asked_klasses(of.queue, now - WORKER_SILENCE_MAX, OTHERS_MAX);
+            let others = self.state.klasses_announced(of.queue, OTHERS_MAX);
             reasons.push(Reason::NoWorker { klass, asked, others, workers });
         }
         let before = match of.state {

@@ -612,7 +612,7 @@ cases! {
         several_queues_are_popped_by_klass_in_every_order,
         a_job_goes_to_the_first_parked_pop_of_its_klass,
         bad_lists_of_klasses_are_refused,
-        why_names_the_klasses_that_workers_ask_for,
+        why_names_the_klasses_that_workers_announced,
     }
     limits => {
         a_queue_has_the_limits_set_last,
@@ -823,6 +823,7 @@ mod tests {
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
             include_str!("capabilities.rs"),
+            include_str!("klasses.rs"),
             include_str!("limits.rs"),
             include_str!("why.rs"),
             include_str!("cursors.rs"),

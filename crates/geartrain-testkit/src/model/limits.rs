@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use geartrain_core::{Event, Klass, Priority, QueueLimits, QueueName, Rate, Refusal, SetLimits, Timestamp};
+use geartrain_core::{Event, Priority, QueueLimits, QueueName, Rate, Refusal, SetLimits, Timestamp};
 
 use super::config::span;
 use super::{Model, bad_argument};
@@ -107,15 +107,6 @@ impl Model {
         let known = |asked: &Timestamp| (now - *asked).get().abs() < ASKED_AGAIN;
         if !self.asked.get(queue).is_some_and(known) {
             self.asked.insert(queue.clone(), now);
-        }
-    }
-
-    /// The same for a klass that a pop names.
-    pub(super) fn note_asked_for(&mut self, now: Timestamp, queue: &QueueName, klass: &Klass) {
-        let known = |asked: &Timestamp| (now - *asked).get().abs() < ASKED_AGAIN;
-        let of = (queue.clone(), klass.clone());
-        if !self.asked_klasses.get(&of).is_some_and(known) {
-            self.asked_klasses.insert(of, now);
         }
     }
 }

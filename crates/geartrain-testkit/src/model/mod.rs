@@ -66,10 +66,8 @@ pub struct Model {
     abilities: BTreeMap<WorkerName, Abilities>,
     /// The limits of each queue that has any.
     restraints: BTreeMap<QueueName, Restraint>,
-    /// When a pop last asked each queue for jobs of any klass, to within ten seconds.
+    /// When a pop last asked each queue for jobs, to within ten seconds.
     asked: BTreeMap<QueueName, Timestamp>,
-    /// The same for klasses that pops named.
-    asked_klasses: BTreeMap<(QueueName, Klass), Timestamp>,
     /// The last number that each counter gave out.
     counters: BTreeMap<String, u64>,
     arrivals: u64,

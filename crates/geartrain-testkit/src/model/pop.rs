@@ -21,10 +21,9 @@ impl Model {
             self.workers.insert(pop.worker.clone(), now);
         }
         for queue in &pop.queues {
-            match (&pop.klasses, self.klasses_for(pop, queue)) {
-                (Some(named), _) => named.iter().for_each(|klass| self.note_asked_for(now, queue, klass)),
-                (None, Some(_)) => {}
-                (None, None) => self.note_asked(now, queue),
+            // What a worker announced needs no note.
+            if pop.klasses.is_some() || self.klasses_for(pop, queue).is_none() {
+                self.note_asked(now, queue);
             }
         }
         match pop.order {

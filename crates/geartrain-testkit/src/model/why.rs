@@ -77,12 +77,11 @@ impl Model {
             reasons.push(Reason::Concurrency { max, held, running });
         }
         reasons.extend(self.rate_limited_until(now, &queue).map(|until| Reason::RateLimit { until }));
-        let asked_for = self.asked_klasses.get(&(queue.clone(), job.klass.clone()));
-        let asked = self.asked.get(&queue).max(asked_for).copied();
+        let asked = self.asked.get(&queue).copied();
         let no_recent_pop = asked.is_none_or(|asked| now - asked > WORKER_SILENCE_MAX);
         if no_recent_pop && self.roll_call(&queue, Some(&job.klass)) == 0 {
             let workers = self.roll_call(&queue, None);
-            let others = self.klasses_asked_for(now, &queue);
+            let others = self.klasses_announced(&queue);
             reasons.push(Reason::NoWorker { klass: job.klass.clone(), asked, others, workers });
         }
         let jobs = self.behind(now, jid, job, &queue);
@@ -95,15 +94,11 @@ impl Model {
         reasons
     }
 
-    /// The first ten klasses that workers announced, or popped by name a short while ago.
-    fn klasses_asked_for(&self, now: Timestamp, queue: &QueueName) -> Vec<Klass> {
+    /// The first ten klasses of a queue that workers announced.
+    fn klasses_announced(&self, queue: &QueueName) -> Vec<Klass> {
         let announced = self.abilities.values().flat_map(|abilities| abilities.keys());
         let announced = announced.filter(|(of, _)| of == queue).filter_map(|(_, klass)| klass.clone());
-        let is_recent = |(of, _): &(&(QueueName, Klass), &Timestamp)| of.0 == *queue;
-        let named = self.asked_klasses.iter().filter(is_recent);
-        let named =
-            named.filter(|(_, at)| now - **at <= WORKER_SILENCE_MAX).map(|((_, klass), _)| klass.clone());
-        let all: BTreeSet<Klass> = announced.chain(named).collect();
+        let all: BTreeSet<Klass> = announced.collect();
         all.into_iter().take(10).collect()
     }
 

@@ -7,13 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DueKey, NONE, OrderStatTree, Queue, ReadyKey, RowId, State};
-use crate::{Klass, Timestamp, WORKER_SILENCE_MAX};
+use crate::{Klass, Timestamp};
 
 /// How many entries of each index one pop adds, besides those that it needs.
 const BUILT_AT_ONCE: usize = 256;
-
-/// With more klasses than this, those that no live worker names are forgotten.
-const ASKED_MAX: usize = 1_024;
 
 /// The indexes of one queue by klass.
 #[derive(Debug, Default)]
@@ -22,14 +19,12 @@ pub(crate) struct KlassIndex {
     locks: ByKlass<DueKey>,
     scheduled: ByKlass<DueKey>,
     recurring: ByKlass<DueKey>,
-    /// When a pop last named each klass, roughly.
-    asked: BTreeMap<Klass, Timestamp>,
 }
 
 impl KlassIndex {
     /// Approximate memory of the capacity at both ends of its trees.
     pub(super) fn bytes(&self) -> usize {
-        let KlassIndex { work, locks, scheduled, recurring, asked: _ } = self;
+        let KlassIndex { work, locks, scheduled, recurring } = self;
         work.bytes() + locks.bytes() + scheduled.bytes() + recurring.bytes()
     }
 }
@@ -154,26 +149,6 @@ impl ByKlass<DueKey> {
 }
 
 impl Queue {
-    /// When a pop last named a klass.
-    pub(crate) fn last_asked(&self, klass: &Klass) -> Option<Timestamp> {
-        self.by_klass.as_ref()?.asked.get(klass).copied()
-    }
-
-    /// Notes that a pop names klasses.
-    pub(crate) fn note_asked(&mut self, klasses: &[Klass], now: Timestamp, resolution: f64) {
-        let asked = &mut self.by_klass.get_or_insert_default().asked;
-        for klass in klasses {
-            match asked.get_mut(klass) {
-                Some(at) if (now - *at).get().abs() < resolution => {}
-                Some(at) => *at = now,
-                None => drop(asked.insert(klass.clone(), now)),
-            }
-        }
-        if asked.len() > ASKED_MAX {
-            asked.retain(|_, at| now - *at <= WORKER_SILENCE_MAX);
-        }
-    }
-
     pub(super) fn insert_work(&mut self, klass: u32, entry: ReadyKey) {
         self.work.insert(entry);
         if let Some(index) = &mut self.by_klass {
@@ -245,19 +220,10 @@ impl State {
         (!klasses.is_empty()).then_some(klasses)
     }
 
-    /// Notes that a pop of a queue names klasses. That is no change of the state, so there is no delta.
-    pub(crate) fn note_asked(&mut self, queue: u32, klasses: &[Klass], now: Timestamp, resolution: f64) {
-        self.queues[queue].note_asked(klasses, now, resolution);
-    }
-
-    /// The first klasses of a queue, by name, that workers announced, or that pops named since then.
-    pub(crate) fn asked_klasses(&self, queue: u32, since: Timestamp, max: usize) -> Vec<Klass> {
+    /// The first klasses of a queue, by name, that workers announced.
+    pub(crate) fn klasses_announced(&self, queue: u32, max: usize) -> Vec<Klass> {
         let announced = self.capable_workers.range((queue, 0)..(queue, NONE));
-        let announced = announced.map(|((_, klass), _)| self.klass(*klass));
-        let index = self.queues[queue].by_klass.as_ref();
-        let named = index.into_iter().flat_map(|index| &index.asked);
-        let named = named.filter(|(_, at)| **at >= since).map(|(klass, _)| klass.clone());
-        let all: BTreeSet<Klass> = announced.chain(named).collect();
+        let all: BTreeSet<Klass> = announced.map(|((_, klass), _)| self.klass(*klass)).collect();
         all.into_iter().take(max).collect()
     }
 
