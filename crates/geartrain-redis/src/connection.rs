@@ -605,6 +605,17 @@ impl Connection {
         }
     }
 
+    /// Subscribes to channels. Each is confirmed on its own, and all confirmations are awaited: a later one would
+    /// be taken for the reply to the next command.
+    pub(crate) async fn subscribe(&mut self, channels: &[String]) -> Result<(), ConnectionError> {
+        Ok(self.multiplexed.subscribe(channels).await?)
+    }
+
+    /// Ends subscriptions, and awaits all confirmations.
+    pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), ConnectionError> {
+        Ok(self.multiplexed.unsubscribe(channels).await?)
+    }
+
     /// Sets the clock by the Redis's TIME, from the fastest of three round trips.
     pub(crate) async fn sync_clock(&mut self, clock: &SharedClock) -> Result<(), ConnectionError> {
         let mut best = (f64::INFINITY, 0.0, 0.0);

@@ -11,7 +11,7 @@ use geartrain_core::{
     Call, Count, Detach, DetachScope, Event, Get, Jid, Pop, PopReply, PositionedEvent, QueueName, Refusal,
     Reply, ResultStream, ResultStreamEnd, Seconds, StreamMessage, Subscription, SubscriptionEnd,
 };
-use redis::{Cmd, PushInfo, PushKind, Value, cmd};
+use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
@@ -325,9 +325,7 @@ impl SubscriberTask {
         let publish = self.shared.connector.publish(channel.as_bytes(), &text);
         self.own_messages.push_back((channel, text));
         // Over this connection, so that the message comes back on it in any case.
-        let sent = tokio::time::timeout(self.reply_timeout(), connection.send(&publish)).await;
-        let sent = sent.unwrap_or_else(|_| Err(ConnectionError::Timeout(self.reply_timeout())));
-        match sent.and_then(receivers) {
+        match self.in_time(connection.send(&publish)).await.and_then(receivers) {
             Ok(receivers) => Ok(receivers.saturating_sub(1)),
             Err(error) => {
                 self.own_messages.pop_back();
@@ -378,7 +376,7 @@ impl SubscriberTask {
             }
         };
         if let Some(mut connection) = self.connection.clone()
-            && self.send(&mut connection, cmd("UNSUBSCRIBE").arg(channels)).await.is_err()
+            && self.in_time(connection.unsubscribe(&channels)).await.is_err()
         {
             self.lost();
         }
@@ -433,9 +431,9 @@ impl SubscriberTask {
         } else {
             FOREIGN_POSITION_BITS
         };
-        self.send(&mut connection, cmd("SUBSCRIBE").arg(self.own_channel())).await?;
+        self.in_time(connection.subscribe(&[self.own_channel()])).await?;
         if !self.event_subscribers.is_empty() {
-            self.send(&mut connection, cmd("SUBSCRIBE").arg(self.event_channels())).await?;
+            self.in_time(connection.subscribe(&self.event_channels())).await?;
         }
         self.catch_up(&mut connection).await?;
         self.connection = Some(connection.clone());
@@ -497,10 +495,13 @@ impl SubscriberTask {
         REPLY_TIMEOUT_MAX.min(self.shared.connector.url.patience.max(REPLY_TIMEOUT_MIN))
     }
 
-    /// Sends a Redis command over this connection.
-    async fn send(&self, connection: &mut Connection, command: &Cmd) -> Result<(), ConnectionError> {
-        let said = tokio::time::timeout(self.reply_timeout(), connection.send(command)).await;
-        said.unwrap_or_else(|_| Err(ConnectionError::Timeout(self.reply_timeout()))).map(drop)
+    /// What the connection replies, if it does so in time: everything else here waits for it.
+    async fn in_time<T>(
+        &self,
+        reply: impl Future<Output = Result<T, ConnectionError>>,
+    ) -> Result<T, ConnectionError> {
+        let max = self.reply_timeout();
+        tokio::time::timeout(max, reply).await.unwrap_or(Err(ConnectionError::Timeout(max)))
     }
 
     /// Sends a request over this connection, with a limit of time because everything else here waits for it.
@@ -547,8 +548,7 @@ impl SubscriberTask {
         for stream in streams {
             register.arg(self.shared.clock.now().get()).arg(format!("{stream:016x}"));
         }
-        let added = tokio::time::timeout(self.reply_timeout(), connection.send(&register)).await;
-        let added = added.unwrap_or_else(|_| Err(ConnectionError::Timeout(self.reply_timeout())))?;
+        let added = self.in_time(connection.send(&register)).await?;
         redis::from_redis_value(added)
             .map_err(|_| ConnectionError::InvalidReply("expected a number of members"))
     }
@@ -614,7 +614,7 @@ impl SubscriberTask {
             // Before events are retained for this subscription: a position that is not retained is refused.
             self.replay(&mut connection, &mut subscriber).await?;
         }
-        self.send(&mut connection, cmd("SUBSCRIBE").arg(self.event_channels())).await?;
+        self.in_time(connection.subscribe(&self.event_channels())).await?;
         let request = Request::Listen { now: Some(self.shared.clock.now()) };
         let answer = self.ask(&mut connection, &request).await?;
         let newest: u64 =
@@ -638,7 +638,7 @@ impl SubscriberTask {
 
     async fn open_result_stream(&mut self, stream_id: u64) -> Result<RedisResultStream, StreamError> {
         let mut connection = self.connection().await?;
-        self.send(&mut connection, cmd("SUBSCRIBE").arg(self.result_channel(stream_id))).await?;
+        self.in_time(connection.subscribe(&[self.result_channel(stream_id)])).await?;
         let (to, from) = flume::bounded(QUEUED_MAX);
         let end = Arc::new(OnceLock::new());
         self.result_streams.insert(stream_id, ResultStreamSender { to, end: end.clone() });

@@ -1,7 +1,10 @@
 //! Subscriptions through the driver.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use futures_util::FutureExt;
 use geartrain_core::{Backend, Event, Jid, Klass, Pop, Put, QueueName, Seconds, Subscription, WorkerName};
@@ -161,4 +164,83 @@ fn a_redis_that_does_not_answer_holds_a_flush_up_for_a_bounded_time() {
             false
         }
     });
+}
+
+/// Forwards connections to a server, and what the server answers byte by byte.
+struct SlowRelay {
+    port: u16,
+    ended: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl SlowRelay {
+    fn to(address: String) -> SlowRelay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let ended = Arc::new(AtomicBool::new(false));
+        let stopped = ended.clone();
+        let accepting = std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&address).unwrap());
+                client.set_nodelay(true).unwrap();
+                let (mut from_client, mut to_server) =
+                    (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    // Fails if one side has ended, which the other learns here.
+                    let _ = std::io::copy(&mut from_client, &mut to_server);
+                    let _ = to_server.shutdown(Shutdown::Both);
+                });
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = server.read(&mut bytes) {
+                        for byte in bytes[..read].chunks(1) {
+                            if client.write_all(byte).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                    let _ = client.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        SlowRelay { port, ended, accepting: Some(accepting) }
+    }
+}
+
+impl Drop for SlowRelay {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        // Wakes it up.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
+
+/// A subscription is confirmed once for each of its channels, and more may be sent meanwhile.
+#[test]
+fn confirmations_of_a_subscription_are_not_taken_for_other_replies() {
+    let url = support::shared_redis_url();
+    let (address, rest) = url.strip_prefix("redis://").unwrap().split_once(['/', '?']).unwrap();
+    let relay = SlowRelay::to(address.to_owned());
+    let prefix = rest.split_once("prefix=").unwrap().1;
+    let url = format!("redis://127.0.0.1:{}?prefix={prefix}", relay.port);
+    let backend = block_on(RedisBackend::connect(url.parse().unwrap())).unwrap();
+    let pop = Pop::new(QueueName::new("q").unwrap(), WorkerName::new("w").unwrap());
+    for round in 0..50 {
+        let mut events = block_on(backend.subscribe()).unwrap();
+        let jid = round.to_string();
+        put(&backend, &jid);
+        block_on(backend.flush_events());
+        assert_eq!(arrived_jid(&mut events), Some(jid.clone()));
+        // Unsubscribes, and the pop is sent over the same connection.
+        drop(events);
+        let popped = block_on(backend.pop_or_wait(pop.clone(), Seconds::ZERO)).unwrap();
+        let jids: Vec<_> = popped.jobs.iter().map(|job| job.jid.to_string()).collect();
+        assert_eq!(jids, [jid]);
+    }
 }
