@@ -104,7 +104,7 @@ impl Publication {
     }
 
     /// Publishes events, then result stream items, then replies.
-    pub(crate) fn publish(self, publisher: &mut Publisher) {
+    pub(crate) fn publish(mut self, publisher: &mut Publisher) {
         if !self.events.is_empty() {
             publisher.subscribers.publish(self.events, self.last_position);
         }
@@ -112,6 +112,12 @@ impl Publication {
             publisher.result_streams.send(self.deliveries);
         }
         self.unread.into_iter().for_each(|unread| publisher.large_reader.send(unread));
+        // Parked pops first: the jobs of one that was dropped are released before the caller whose command
+        // served it can pop them.
+        let is_pop = |reply: &PendingReply| matches!(reply, PendingReply::Pop(..));
+        if self.replies.len() > 1 && self.replies.iter().any(is_pop) {
+            self.replies.sort_by_key(|reply| !is_pop(reply));
+        }
         for reply in self.replies {
             match reply {
                 reply @ (PendingReply::Batch { .. } | PendingReply::Pop(..) | PendingReply::Ready(..)) => {
