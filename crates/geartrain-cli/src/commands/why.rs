@@ -527,6 +527,6 @@ mod tests {
             all[4]["reasons"][0],
             json!({ "reason": "set-aside", "group": "crashed-mail", "crashes": 3, "evidence": "signal 9" })
         );
-        assert_eq!(all[9]["reasons"], json!([{ "reason": "next" }]));
+        assert_eq!(all[10]["reasons"], json!([{ "reason": "next" }]));
     }
 }
