@@ -48,6 +48,9 @@ type Outboxes = BTreeMap<u64, outbox::Sender>;
 struct Subscribers {
     channels: HashMap<Bytes, Outboxes>,
     patterns: HashMap<Bytes, Outboxes>,
+    /// How often a first subscription to events was added. An event stream serves one generation: the events
+    /// of an older one may have been published before the subscriptions that exist now.
+    generation: u64,
 }
 
 enum Command {
@@ -112,6 +115,7 @@ impl Channels {
                 commands,
                 events: None,
                 opening: None,
+                generation: 0,
                 waiting: VecDeque::new(),
             };
             publisher.task = Some(tokio::spawn(task.run()));
@@ -141,9 +145,11 @@ impl Channels {
     /// Subscribes a connection to a channel or pattern that it has not subscribed to yet. [`Channels::open`]
     /// must follow.
     pub(crate) fn add(&self, connection: u64, outbox: &outbox::Sender, kind: Kind, name: &Bytes) {
-        self.subscribers().of(kind).entry(name.clone()).or_default().insert(connection, outbox.clone());
+        let mut subscribers = self.subscribers();
+        subscribers.of(kind).entry(name.clone()).or_default().insert(connection, outbox.clone());
         // Counted before it is opened, so that the publisher does not unsubscribe in between.
         if carries_events(kind, name) && self.event_subscriptions.fetch_add(1, Ordering::SeqCst) == 0 {
+            subscribers.generation += 1;
             self.opening.send_replace(true);
         }
     }
@@ -183,6 +189,16 @@ impl Channels {
             // Other calls do not wait for it too.
             self.opening.send_replace(false);
         }
+    }
+
+    /// Ends the wait of calls for the stream of a generation. False if that generation has ended.
+    fn release(&self, generation: u64) -> bool {
+        let subscribers = self.subscribers();
+        let is_current = subscribers.generation == generation;
+        if is_current {
+            self.opening.send_replace(false);
+        }
+        is_current
     }
 
     /// Ends a connection's subscription.
@@ -259,8 +275,12 @@ impl Channels {
         Ok(elsewhere + self.subscribers().publish(&channel, &text))
     }
 
-    fn publish(&self, events: &[PositionedEvent]) {
+    /// Publishes the events of a generation's stream, unless its subscriptions have ended.
+    fn publish(&self, generation: u64, events: &[PositionedEvent]) {
         let subscribers = self.subscribers();
+        if subscribers.generation != generation {
+            return;
+        }
         for published in events {
             for (channel, text) in messages::of(&published.event) {
                 subscribers.publish(&channel, &text);
@@ -321,6 +341,8 @@ struct PublisherTask {
     events: Option<Box<dyn Subscription>>,
     /// Polled beside commands: it takes as long as a backend is out of reach, and replies must not.
     opening: Option<Opening>,
+    /// The generation of subscriptions that the stream serves or is being opened for.
+    generation: u64,
     /// Connections that wait for the event stream.
     waiting: VecDeque<oneshot::Sender<Result<(), BackendError>>>,
 }
@@ -329,7 +351,7 @@ impl PublisherTask {
     async fn run(mut self) {
         loop {
             let wanted = self.channels.event_subscriptions.load(Ordering::SeqCst) > 0;
-            if !wanted {
+            if !wanted || self.is_stale() {
                 self.events = None;
             }
             let command = tokio::select! {
@@ -357,16 +379,17 @@ impl PublisherTask {
                 }
             };
             match command {
-                Command::Subscribe(done) if self.events.is_none() => {
+                Command::Subscribe(done)
+                    if self.events.is_some() && self.channels.release(self.generation) =>
+                {
+                    // Fails if the connection has ended meanwhile.
+                    let _ = done.send(Ok(()));
+                }
+                Command::Subscribe(done) => {
                     self.waiting.push_back(done);
                     if self.opening.is_none() {
                         self.open();
                     }
-                }
-                Command::Subscribe(done) => {
-                    self.channels.opening.send_replace(false);
-                    // Fails if the connection has ended meanwhile.
-                    let _ = done.send(Ok(()));
                 }
                 Command::Flush(done) => {
                     if let Some(event) = next(&mut self.events).now_or_never() {
@@ -378,7 +401,14 @@ impl PublisherTask {
         }
     }
 
+    /// Whether all subscriptions that the stream was opened for have ended and others have begun.
+    fn is_stale(&self) -> bool {
+        self.channels.subscribers().generation != self.generation
+    }
+
     fn open(&mut self) {
+        self.events = None;
+        self.generation = self.channels.subscribers().generation;
         let backend = self.channels.backend.clone();
         self.opening = Some(Box::pin(async move { backend.subscribe().await }));
     }
@@ -386,13 +416,13 @@ impl PublisherTask {
     fn on_opened(&mut self, opened: Result<Box<dyn Subscription>, BackendError>) {
         self.opening = None;
         match opened {
-            Ok(events) => {
+            Ok(events) if self.channels.release(self.generation) => {
                 self.events = Some(events);
-                self.channels.opening.send_replace(false);
                 for done in self.waiting.drain(..) {
                     let _ = done.send(Ok(()));
                 }
             }
+            Ok(_) => self.open(),
             Err(error) => {
                 if let Some(done) = self.waiting.pop_front() {
                     let _ = done.send(Err(error));
@@ -420,11 +450,11 @@ impl PublisherTask {
                 }
             }
             if batch.len() >= EVENTS_MAX {
-                self.channels.publish(&std::mem::take(&mut batch));
+                self.channels.publish(self.generation, &std::mem::take(&mut batch));
             }
             event = next(&mut self.events).now_or_never();
         }
-        self.channels.publish(&batch);
+        self.channels.publish(self.generation, &batch);
     }
 }
 
@@ -463,4 +493,45 @@ fn carries_events(kind: Kind, name: &[u8]) -> bool {
 /// The result stream whose channel this is.
 fn result_stream_id(name: &[u8]) -> Option<u64> {
     std::str::from_utf8(name.strip_prefix(RESULT_STREAM)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, what goes wrong should stop it")]
+mod tests {
+    use geartrain_core::{Call, Jid, Klass, Put, QueueName, SystemClock};
+    use geartrain_store::StoreBackend;
+
+    use super::*;
+
+    /// Puts a job from another thread, so that no task of this one runs meanwhile.
+    fn put(store: &Arc<StoreBackend>, jid: &str) {
+        let store = store.clone();
+        let queue = QueueName::new("q").unwrap();
+        let put = Put::new(queue, Jid::new(jid).unwrap(), Klass::new("k").unwrap(), "{}");
+        let caller = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(store.execute(vec![Call::from(put)])).unwrap()
+        });
+        assert!(caller.join().unwrap()[0].is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_subscription_gets_no_event_from_before_it_although_another_has_just_ended() {
+        let store = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());
+        let channels = Arc::new(Channels::new(store.clone()));
+        channels.start();
+        let (name, mut outbox) = (Bytes::from_static(b"ql:*"), outbox::Receiver::new());
+        let sender = outbox.sender.clone();
+        channels.add(1, &sender, Kind::Pattern, &name);
+        channels.open(1, &sender, Kind::Pattern, std::slice::from_ref(&name)).await.unwrap();
+        channels.unsubscribe(1, Kind::Pattern, &name);
+        put(&store, "before");
+        channels.add(2, &sender, Kind::Pattern, &name);
+        channels.open(2, &sender, Kind::Pattern, std::slice::from_ref(&name)).await.unwrap();
+        put(&store, "after");
+        channels.flush().await;
+        let first = format!("{:?}", outbox.try_next().unwrap());
+        assert!(first.contains("after") && !first.contains("before"), "{first}");
+        channels.stop().await;
+    }
 }
