@@ -280,7 +280,8 @@ impl<'a> Simulation<'a> {
             if let Some(failed) = self.failed {
                 // Sent before the fault and executed after it, on what was left then.
                 self.possible.truncate(failed + 1 - self.before);
-                if !std::mem::replace(&mut self.detached, true) {
+                // A payload whose own file cannot be written refuses its command, and nothing is recovered.
+                if self.store.recoveries() > 0 && !std::mem::replace(&mut self.detached, true) {
                     detach_all(&mut self.possible, step.now);
                 }
                 let command = self.model_tokens.command(&step.command);
