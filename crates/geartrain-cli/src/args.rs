@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::bench::BenchArgs;
-use crate::commands::change::{DependArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
+use crate::commands::change::{CancelArgs, DependArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
 use crate::commands::config::ConfigVerb;
 use crate::commands::drill::DrillArgs;
 use crate::commands::events::EventsArgs;
@@ -23,6 +23,7 @@ use crate::commands::queue::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
 use crate::commands::recur::RecurVerb;
 use crate::commands::server::{LuaArgs, ServerArgs};
 use crate::commands::status::StatusArgs;
+use crate::commands::why::WhyArgs;
 use crate::commands::work::{
     ChunkArgs, CompleteArgs, FailArgs, HeartbeatArgs, PopArgs, ProgressArgs, ReleaseArgs, RetryArgs,
 };
@@ -97,8 +98,8 @@ pub(crate) enum Verb {
     Get(JidArg),
     /// Show the state and progress of an unfinished job
     Status(StatusArgs),
-    /// Explain why a job is not running
-    Why(JidArg),
+    /// Explain why a job, or a queue, is not running
+    Why(WhyArgs),
     /// Print the result of a job
     Result(JidArg),
     /// List jobs
@@ -121,7 +122,7 @@ pub(crate) enum Verb {
     Events(EventsArgs),
 
     /// Cancel jobs; none of them if another job depends on one
-    Cancel(JidsArg),
+    Cancel(CancelArgs),
     /// Submit a job again, optionally with another queue, klass or payload
     Requeue(RequeueArgs),
     /// Retry the failed jobs of a group

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::commands::list::{missing, not_waited_for};
 use crate::failure::Failure;
 use crate::values::allowed_span;
-use crate::{backoff, duration, payload, text, timestamp};
+use crate::{backoff, duration, payload, text, timestamp, values};
 
 /// Jobs per request: enough that the round trip costs little, few enough that a batch is soon done.
 const BATCH_JOBS_MAX: usize = 500;
@@ -33,7 +33,7 @@ pub(crate) struct Defaults {
 }
 
 /// The keys of a line, in the order in which errors list them.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "queue",
     "klass",
     "payload",
@@ -52,6 +52,7 @@ const KEYS: [&str; 18] = [
     "crashes",
     "roll_call",
     "keep_result",
+    "on_dependency_failure",
 ];
 
 #[derive(Debug, Default)]
@@ -74,6 +75,7 @@ struct Line<'a> {
     crashes: Option<u32>,
     roll_call: bool,
     keep_result: Option<Keep>,
+    on_dependency_failure: Option<String>,
 }
 
 /// How long a result is stored; `true` for the default.
@@ -128,6 +130,7 @@ impl<'a> Line<'a> {
                 "backoff" => line.backoff = Some(value.text()?),
                 "crashes" => line.crashes = Some(value.read(A_COUNT)?),
                 "roll_call" => line.roll_call = value.read("true or false")?,
+                "on_dependency_failure" => line.on_dependency_failure = Some(value.text()?),
                 "keep_result" => {
                     line.keep_result =
                         Some(value.read("true, a duration like \"2h\", or a number of seconds")?)
@@ -271,6 +274,13 @@ fn put_options(line: &mut Line<'_>) -> Result<Option<Box<PutOptions>>, String> {
             .map_err(of_key("backoff"))?,
         crashes_max: line.crashes,
         roll_call: line.roll_call,
+        on_dependency_failure: line
+            .on_dependency_failure
+            .take()
+            .map(|text| values::policy(&text))
+            .transpose()
+            .map_err(of_key("on_dependency_failure"))?
+            .unwrap_or_default(),
         ..PutOptions::default()
     };
     Ok((options != PutOptions::default()).then(|| Box::new(options)))
@@ -627,6 +637,8 @@ async fn missing_by_line(client: &Client, chunk: &Chunk) -> Result<HashMap<u64, 
 mod tests {
     use geartrain::Length;
 
+    use geartrain::DependencyPolicy;
+
     use super::*;
 
     fn defaults() -> Defaults {
@@ -666,7 +678,7 @@ mod tests {
         let options = |line| read_line(line).unwrap().options.map(|options| *options);
         assert_eq!(options(r#"{"klass":"k","roll_call":false,"keep_result":false}"#), None);
         let all = r#"{"klass":"k","unique":"key","timeout":"10m","expires":2000,"backoff":"10s..1h","crashes":2,
-            "roll_call":true,"keep_result":true}"#;
+            "roll_call":true,"keep_result":true,"on_dependency_failure":"skip"}"#;
         let expected = PutOptions {
             unique: Some(UniqueKey::new("key").unwrap()),
             attempt_max: Some(Seconds::from(600)),
@@ -675,6 +687,7 @@ mod tests {
             crashes_max: Some(2),
             roll_call: true,
             result_ttl: Some(RESULT_TTL_DEFAULT),
+            on_dependency_failure: DependencyPolicy::Skip,
             ..PutOptions::default()
         };
         assert_eq!(options(all), Some(expected));
@@ -697,6 +710,10 @@ mod tests {
             (r#"{"klass":"k","klass":"k"}"#, "`klass` is there twice"),
             (r#"{"klass":"k","priority":"high"}"#, "`priority` must be a number, not \"high\""),
             (r#"{"klass":"k","priority":1e999}"#, "`priority` must be a number, not 1e999"),
+            (
+                r#"{"klass":"k","on_dependency_failure":"stop"}"#,
+                "`on_dependency_failure`: \"stop\" is not a policy: use wait, fail, skip or run",
+            ),
             (r#"{"klass":"k","replace":1}"#, "`replace` must be true or false, not 1"),
             (r#"{"klass":"k","prio":1}"#, "there is no key `prio`; the keys are queue, klass, payload, "),
             (r#"{"klass":"k","prio":null}"#, "there is no key `prio`"),

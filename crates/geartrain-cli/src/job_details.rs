@@ -1,6 +1,8 @@
 //! The details of a job beyond Qless, as JSON and for people.
 
-use geartrain::{Backoff, JobDetails, OnEnd, OrphanPolicy, Progressed, Timestamp, UniqueKey, base64};
+use geartrain::{
+    Backoff, DependencyPolicy, JobDetails, OnEnd, OrphanPolicy, Progressed, Timestamp, UniqueKey, base64,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,6 +28,7 @@ pub(crate) struct JobDetailsView {
     crashes: u32,
     evidence: Option<String>,
     progress: Option<ProgressView>,
+    on_dependency_failure: &'static str,
 }
 
 impl JobDetailsView {
@@ -51,6 +54,7 @@ impl JobDetailsView {
             crashes: about.crashes,
             evidence: about.evidence.clone(),
             progress: about.progress.map(ProgressView::new),
+            on_dependency_failure: about.on_dependency_failure.as_str(),
         }
     }
 }
@@ -156,6 +160,12 @@ pub(crate) fn lines(about: &JobDetails, now: Timestamp) -> Vec<(&'static str, Ce
     if let Some(evidence) = &about.evidence {
         add("evidence", evidence.clone());
     }
+    match about.on_dependency_failure {
+        DependencyPolicy::Wait => {}
+        DependencyPolicy::Fail => add("upstream", "fails if a dependency does".to_owned()),
+        DependencyPolicy::Skip => add("upstream", "is cancelled if a dependency fails".to_owned()),
+        DependencyPolicy::Run => add("upstream", "runs without a dependency that fails".to_owned()),
+    }
     lines
 }
 
@@ -184,6 +194,7 @@ mod tests {
             evidence: Some("signal 9".to_owned()),
             progress: Some(Progressed { portion: Portion::new(3, 10).unwrap(), seconds_left: Some(90) }),
             metadata: None,
+            on_dependency_failure: DependencyPolicy::Skip,
         }
     }
 
@@ -197,6 +208,7 @@ mod tests {
                 "backoff": { "first": 10, "factor": 3, "max": 3_600, "jitter": 0.2 },
                 "crashes_max": 4, "crashes": 1, "evidence": "signal 9",
                 "progress": { "part": 3, "whole": 10, "percent": 30, "left": 90 },
+                "on_dependency_failure": "skip",
             })
         );
         let text = JobDetails { unique: Some(UniqueKey::new("7").unwrap()), ..JobDetails::default() };
@@ -227,6 +239,7 @@ progress    30% (3 of 10), 1m30s left
 backoff     10sx3..1h+-0.2
 crashes     1 of 4
 evidence    signal 9
+upstream    is cancelled if a dependency fails
 "
         );
     }

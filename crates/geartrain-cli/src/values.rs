@@ -3,13 +3,17 @@
 use std::str::FromStr;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use geartrain::{Count, DURATION_MAX, Priority, Seconds, UniqueKey};
+use geartrain::{Count, DURATION_MAX, DependencyPolicy, Priority, Seconds, UniqueKey};
 
 use crate::duration;
 
 pub(crate) fn priority(text: &str) -> Result<Priority, String> {
     let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     Priority::new(number).map_err(|error| error.to_string())
+}
+
+pub(crate) fn policy(text: &str) -> Result<DependencyPolicy, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a policy: use wait, fail, skip or run"))
 }
 
 pub(crate) fn count(text: &str) -> Result<Count, String> {

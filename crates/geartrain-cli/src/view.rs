@@ -4,8 +4,8 @@
 //! seconds.
 
 use geartrain::{
-    Every, Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, QueueCounts, Recurring, Seconds,
-    StatsReply, Summary, Timestamp,
+    Every, Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, QueueCounts, QueueFigures,
+    Recurring, Seconds, StatsReply, Summary, Timestamp,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -99,7 +99,7 @@ impl JobView {
             dependents: texts(&job.dependents),
             spawned_from: job.spawned_from.as_ref().map(ToString::to_string),
             details: job.details.as_deref().map(JobDetailsView::new),
-            history: job.history.iter().map(HistoryView::new).collect(),
+            history: job.story().iter().map(HistoryView::new).collect(),
         }
     }
 }
@@ -156,14 +156,34 @@ struct HistoryView {
 #[derive(Debug, Serialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 enum HistoryEventView {
-    Put { queue: String },
-    Popped { worker: String },
+    Put {
+        queue: String,
+    },
+    Popped {
+        worker: String,
+    },
     Done,
-    Failed { worker: Option<String>, group: String },
+    Failed {
+        worker: Option<String>,
+        group: String,
+    },
     TimedOut,
-    HandedBack { worker: String },
-    Crashed { worker: String },
-    Log { message: String, data: Option<serde_json::Value> },
+    HandedBack {
+        worker: String,
+    },
+    Crashed {
+        worker: String,
+    },
+    Log {
+        message: String,
+        data: Option<serde_json::Value>,
+    },
+    AttemptEnded {
+        reason: &'static str,
+        worker: Option<String>,
+        group: Option<String>,
+        message: Option<String>,
+    },
     Other,
 }
 
@@ -185,6 +205,12 @@ impl HistoryView {
                 data: data.as_ref().map(|data| {
                     serde_json::from_str(data).unwrap_or_else(|_| serde_json::Value::from(data.as_str()))
                 }),
+            },
+            HistoryEvent::AttemptEnded { reason, worker, group, message } => HistoryEventView::AttemptEnded {
+                reason: reason.as_str(),
+                worker: worker.as_ref().map(ToString::to_string),
+                group: group.as_ref().map(ToString::to_string),
+                message: message.clone(),
             },
             _ => HistoryEventView::Other,
         };
@@ -236,11 +262,19 @@ pub(crate) struct QueueView {
     depends: u64,
     recurring: u64,
     paused: bool,
+    failed: Option<u64>,
+    failed_or_more: bool,
+    oldest: Option<Number>,
+    per_minute: Option<f64>,
 }
 
 impl QueueView {
-    pub(crate) fn new(counts: &QueueCounts) -> QueueView {
+    pub(crate) fn new(counts: &QueueCounts, figures: Option<&QueueFigures>) -> QueueView {
         QueueView {
+            failed: figures.map(|figures| figures.failed),
+            failed_or_more: figures.is_some_and(|figures| figures.failed_or_more),
+            oldest: figures.and_then(|figures| figures.oldest).map(Number::from),
+            per_minute: figures.and_then(|figures| figures.rate),
             name: counts.name.to_string(),
             waiting: counts.waiting,
             running: counts.running,

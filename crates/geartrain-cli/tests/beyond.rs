@@ -63,7 +63,7 @@ fn unique_keys_limits_and_crashes_are_stored() {
     sandbox.run(&["hand-back", jid, "--worker", "w1"]);
     let job = sandbox.json(&["get", jid]);
     let what: Vec<&Value> = job["history"].as_array().unwrap().iter().map(|entry| &entry["what"]).collect();
-    assert_eq!(what, ["put", "popped", "crashed", "popped", "handed-back"]);
+    assert_eq!(what, ["put", "popped", "attempt-ended", "popped", "attempt-ended"]);
     let why = sandbox.run(&["why", jid]);
     assert!(why.starts_with(&format!("job {jid} of q is waiting: it is next, ")), "{why}");
     sandbox.run(&["check"]);

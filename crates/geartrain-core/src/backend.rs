@@ -21,11 +21,23 @@ pub struct Call {
     pub now: Option<Timestamp>,
     /// The command to execute.
     pub command: Command,
+    /// Who asks, as far as the front-end knows: a name, an address, or both. Needed only by commands that
+    /// [record it](Command::records_caller); of a longer text [`CALLER_BYTES_MAX`](crate::CALLER_BYTES_MAX)
+    /// bytes are stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Arc<str>>,
+}
+
+impl Call {
+    /// A command that is executed at this time.
+    pub fn at(now: Timestamp, command: impl Into<Command>) -> Call {
+        Call { now: Some(now), ..Call::from(command) }
+    }
 }
 
 impl<C: Into<Command>> From<C> for Call {
     fn from(command: C) -> Call {
-        Call { now: None, command: command.into() }
+        Call { now: None, command: command.into(), by: None }
     }
 }
 
@@ -152,6 +164,8 @@ pub struct PositionedEvent {
     pub position: u64,
     /// The event, shared by all subscribers.
     pub event: Arc<Event>,
+    /// When it happened; `None` if it was retained by a version that did not store it.
+    pub at: Option<Timestamp>,
 }
 
 /// The receiving end of a subscription to events.

@@ -1,6 +1,15 @@
 //! Events: facts about jobs, queues and workers, published in order.
 
-use crate::{Group, Jid, Progressed, QueueName, WorkerName};
+use crate::{Group, Jid, Progressed, QueueName, Timestamp, WorkerName};
+
+/// An event, and when it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedEvent {
+    /// The time of the command that caused it.
+    pub at: Timestamp,
+    /// The event.
+    pub event: Event,
+}
 
 /// A fact about a job, a queue or a worker. A backend publishes events in the order in which they happen and
 /// retains them with a position.
@@ -187,6 +196,8 @@ pub enum FailedBy {
     Deadline,
     /// It did not start before `expires`.
     Expired,
+    /// A job that it depends on failed.
+    Upstream,
 }
 
 /// Milestones of a tracked job. Each has a channel of its own for Qless clients.

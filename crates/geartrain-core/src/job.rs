@@ -1,8 +1,8 @@
 //! Jobs as clients see them: state, lock, fencing token, failure and history.
 
 use crate::{
-    Backoff, Group, Holder, Jid, Klass, OnEnd, OrphanPolicy, Payload, Priority, Progressed, QueueName,
-    Seconds, Tag, Timestamp, UniqueKey, WorkerName,
+    AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, Holder, Jid, Klass, OnEnd, OrphanPolicy,
+    Payload, Priority, Progressed, QueueName, Seconds, Tag, Timestamp, UniqueKey, WorkerName,
 };
 
 /// A job with all of its data, as of one point in time.
@@ -26,7 +26,7 @@ pub struct Job {
     pub payload: Payload,
     /// Its tags, in the order in which they were added.
     pub tags: Vec<Tag>,
-    /// Its history, oldest entry first.
+    /// Its history as Qless has it, oldest entry first.
     pub history: Vec<HistoryEntry>,
     /// The last failure of a job that is no longer failed. See [`Job::failure`].
     pub past_failure: Option<Failure>,
@@ -41,6 +41,9 @@ pub struct Job {
     pub details: Option<Box<JobDetails>>,
     /// What Qless clients see where it differs from `state`.
     pub qless: QlessView,
+    /// How its attempts ended that did not complete it, oldest first. See [`Job::story`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptEnd>,
 }
 
 impl Job {
@@ -307,13 +310,13 @@ pub enum HistoryEvent {
     },
     /// Its lock expired, or its attempt took too long.
     TimedOut,
-    /// It went back to the front of its queue without using up a retry.
+    /// It went back to the front of its queue without using up a retry. Only in histories of earlier versions.
     #[serde(rename = "HandedBack")]
     Released {
         /// The worker that held it.
         worker: WorkerName,
     },
-    /// Its worker died.
+    /// Its worker died. Only in histories of earlier versions.
     Crashed {
         /// The worker.
         worker: WorkerName,
@@ -324,6 +327,17 @@ pub enum HistoryEvent {
         message: String,
         /// A JSON object with details.
         data: Option<String>,
+    },
+    /// An attempt ended without completing it. In [`Job::story`] only.
+    AttemptEnded {
+        /// Why.
+        reason: EndReason,
+        /// The worker that had the job.
+        worker: Option<WorkerName>,
+        /// The kind of failure, if the worker reported one.
+        group: Option<Group>,
+        /// What the worker said, or what is known about its loss.
+        message: Option<String>,
     },
 }
 
@@ -412,4 +426,7 @@ pub struct JobDetails {
     /// Bytes for the worker besides the payload.
     #[serde(default, rename = "aside")]
     pub metadata: Option<Payload>,
+    /// What it does when a job that it depends on fails.
+    #[serde(default)]
+    pub on_dependency_failure: DependencyPolicy,
 }

@@ -1,4 +1,4 @@
-//! JSON validation without parsing into values.
+//! JSON validation and lookup without parsing into values.
 
 /// The deepest nesting of arrays and objects, as in Qless.
 pub const DEPTH_MAX: usize = 1_000;
@@ -18,6 +18,61 @@ pub fn is_json(bytes: &[u8]) -> bool {
 pub fn is_json_text(text: &str) -> bool {
     let mut scan = Scan { bytes: text.as_bytes(), at: 0 };
     scan.value().is_some() && scan.skip_whitespace().is_none()
+}
+
+/// The text of the value at a path into valid JSON, without surrounding whitespace. A key is a position, from
+/// 0, where the path meets an array; of equal keys of an object the last one counts.
+pub(crate) fn at_path<'a>(text: &'a str, path: &[String]) -> Option<&'a str> {
+    let mut scan = Scan { bytes: text.as_bytes(), at: 0 };
+    for key in path {
+        match scan.skip_whitespace()? {
+            b'{' => scan.enter_object(text, key)?,
+            b'[' => scan.enter_array(key)?,
+            _ => return None,
+        }
+    }
+    scan.skip_whitespace()?;
+    let begin = scan.at;
+    scan.value()?;
+    text.get(begin..scan.at)
+}
+
+/// The text that a JSON string stands for; `None` if it has half of a surrogate pair.
+pub(crate) fn unquote(string: &str) -> Option<String> {
+    let mut rest = string.strip_prefix('"')?.strip_suffix('"')?;
+    let mut text = String::with_capacity(rest.len());
+    while let Some(at) = rest.find('\\') {
+        text.push_str(&rest[..at]);
+        let escape = *rest.as_bytes().get(at + 1)?;
+        rest = rest.get(at + 2..)?;
+        text.push(match escape {
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let mut unit = || {
+                    let unit = u32::from_str_radix(rest.get(..4)?, 16).ok()?;
+                    rest = &rest[4..];
+                    Some(unit)
+                };
+                let first = unit()?;
+                if (0xd800..0xdc00).contains(&first) {
+                    rest = rest.strip_prefix("\\u")?;
+                    let second = u32::from_str_radix(rest.get(..4)?, 16).ok()?;
+                    rest = &rest[4..];
+                    let low = second.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
+                    char::from_u32(0x10000 + ((first - 0xd800) << 10) + low)?
+                } else {
+                    char::from_u32(first)?
+                }
+            }
+            other => char::from(other),
+        });
+    }
+    text.push_str(rest);
+    Some(text)
 }
 
 struct Scan<'a> {
@@ -99,6 +154,49 @@ impl Scan<'_> {
                 }
             }
         }
+    }
+
+    /// Moves to the value of a key in the object that begins here.
+    fn enter_object(&mut self, text: &str, key: &str) -> Option<()> {
+        self.at += 1;
+        let mut found = None;
+        while self.skip_whitespace()? != b'}' {
+            let begin = self.at;
+            self.string()?;
+            let name = text.get(begin..self.at)?;
+            self.skip_whitespace()?;
+            self.take(b':')?;
+            if unquote(name).as_deref() == Some(key) {
+                found = Some(self.at);
+            }
+            self.value()?;
+            if self.skip_whitespace()? == b',' {
+                self.at += 1;
+            }
+        }
+        self.at = found?;
+        Some(())
+    }
+
+    /// Moves to an element of the array that begins here.
+    fn enter_array(&mut self, position: &str) -> Option<()> {
+        let number: usize = position.parse().ok()?;
+        // No sign and no leading zeros.
+        if number.to_string() != position {
+            return None;
+        }
+        self.at += 1;
+        for _ in 0..number {
+            if self.skip_whitespace()? == b']' {
+                return None;
+            }
+            self.value()?;
+            if self.skip_whitespace()? != b',' {
+                return None;
+            }
+            self.at += 1;
+        }
+        (self.skip_whitespace()? != b']').then_some(())
     }
 
     fn key(&mut self) -> Option<()> {

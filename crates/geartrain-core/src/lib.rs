@@ -11,6 +11,7 @@
 //! - Waiting for results: [`Attach`], [`ResultStream`], [`StoredResult`].
 //! - Observing: [`Subscription`], [`Why`], [`Stats`].
 
+mod attempt;
 mod backend;
 mod backup;
 pub mod base64;
@@ -19,6 +20,7 @@ mod command;
 pub mod engine;
 mod error;
 mod event;
+mod filter;
 mod job;
 pub mod json;
 mod names;
@@ -30,12 +32,14 @@ mod time;
 mod url;
 pub mod wire;
 
+pub use attempt::*;
 pub use backend::*;
 pub use backup::*;
 pub use clock::{Clock, SystemClock};
 pub use command::*;
 pub use error::*;
 pub use event::*;
+pub use filter::*;
 pub use job::*;
 pub use names::{
     BadName, BadNameWhy, FUNCTION_BYTES_MAX, GROUP_BYTES_MAX, Group, Jid, Klass, NAME_BYTES_MAX, QueueName,

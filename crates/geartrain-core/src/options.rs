@@ -65,7 +65,7 @@ const fn count(max: f64) -> OptionValues {
 }
 
 /// Every option that the engine reads.
-pub const OPTIONS: [OptionInfo; 12] = [
+pub const OPTIONS: [OptionInfo; 14] = [
     OptionInfo {
         name: "heartbeat",
         default: "60",
@@ -119,6 +119,24 @@ pub const OPTIONS: [OptionInfo; 12] = [
         scope: OptionScope::Global,
         values: count(COUNT_MAX),
         listed_by_qless: true,
+    },
+    OptionInfo {
+        name: "canceled-history",
+        default: "86400",
+        unit: "seconds",
+        meaning: "How long it is remembered that a job was cancelled; 0 for not at all.",
+        scope: OptionScope::Global,
+        values: span(true),
+        listed_by_qless: false,
+    },
+    OptionInfo {
+        name: "canceled-history-max",
+        default: "10000",
+        unit: "jobs",
+        meaning: "Of how many jobs it is remembered that they were cancelled; 0 for none.",
+        scope: OptionScope::Global,
+        values: count(COUNT_MAX),
+        listed_by_qless: false,
     },
     OptionInfo {
         name: "results-bytes",

@@ -166,7 +166,7 @@ fn report(backend: &dyn Backend, shared: &Shared, job: &Popped, turn: u64) {
         // Recorded first: as soon as the release is executed another client may be handed the job. A release
         // that the driver repeats because its reply was lost is refused, which is as good.
         shared.record(|ledger| ledger.released(&jid));
-        ask(backend, shared, Release { jid, holder });
+        ask(backend, shared, Release::new(jid, holder));
         return;
     }
     let fails = turn % 7 == 6;

@@ -257,9 +257,9 @@ async fn a_cancelled_job_is_removed_and_reports_on_it_are_refused() {
         let backend = server.connect().await;
         let first = jid_of(&backend, put("resize", "cat")).await;
         let unknown = Jid::new("H:nowhere:1").unwrap();
-        assert_eq!(run(&backend, Cancel { jids: vec![first.clone(), unknown.clone()] }).await, 1);
+        assert_eq!(run(&backend, Cancel::new(vec![first.clone(), unknown.clone()])).await, 1);
         assert!(pop_one(&backend, "resize").await.is_none());
-        let blank = refusal(&backend, Cancel { jids: vec![Jid::new("a b").unwrap()] }).await;
+        let blank = refusal(&backend, Cancel::new(vec![Jid::new("a b").unwrap()])).await;
         assert_eq!(blank.to_string(), "jid a b holds a blank, which no handle does");
         let lost = Complete::new(unknown.clone(), Holder::Token(Token::new(3)));
         assert_eq!(refusal(&backend, lost).await, Refusal::NoSuchJob { jid: unknown });

@@ -148,7 +148,7 @@ async fn nothing_is_read_while_a_report_is_retried_and_a_lost_lock_ends_the_retr
     let read = worker.stream.try_read(&mut [0; 1]);
     assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     let jid = Jid::new(std::str::from_utf8(&handle).unwrap()).unwrap();
-    assert_eq!(rig.server.run(Cancel { jids: vec![jid] }).await, 1);
+    assert_eq!(rig.server.run(Cancel::new(vec![jid])).await, 1);
     rig.backend.set(Fault::Nothing);
     assert_eq!(worker.next().await, Response::Echo { data: "sync".into() });
     assert_eq!(worker.grab().await, None);

@@ -174,7 +174,7 @@ async fn with_several_servers_a_jid_without_its_server_is_refused() {
         names[0], names[1]
     );
     assert_eq!(refused, expected);
-    assert_eq!(run(&backend, Cancel { jids: vec![jid] }).await, 1);
+    assert_eq!(run(&backend, Cancel::new(vec![jid])).await, 1);
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn the_jobs_of_a_lost_server_are_resubmitted_to_another() {
     let keyed = PutOptions { unique: Some(UniqueKey::new("cat-7").unwrap()), ..PutOptions::default() };
     jid_of(&application, with_options(put("resize", "4"), keyed)).await;
     let cancelled = jid_of(&application, put("resize", "5")).await;
-    assert_eq!(run(&application, Cancel { jids: vec![cancelled] }).await, 1);
+    assert_eq!(run(&application, Cancel::new(vec![cancelled])).await, 1);
     lost.kill();
     drop(application);
 

@@ -67,7 +67,7 @@ function batch.run(calls)
   local names, fields, runs, count = decode(calls)
   local pieces, last = { packed_head(count, 144, 220) }, 1
   local place, run = 0, nil -- the current call, and the current run
-  cache.many = count >= MANY
+  cache.many, cache.calls = count >= MANY, calls
 
   local function answer(piece)
     last = last + 1
@@ -93,6 +93,7 @@ function batch.run(calls)
   local function do_any(name, given)
     cache.place = place
     local reply = native.operations[name](given)
+    if cache.behind then policies.apply() end
     answer(native.answered(name))
     if type(reply) == 'string' then return answer(reply) end
     for at = 1, #reply do pieces[last + at] = reply[at] end

@@ -18,7 +18,8 @@ local out      -- what to publish, in order
 local zset, publish, order, option, stats, job = {}, {}, {}, {}, {}, {}
 local put_options, put, pop, finish, change, recur = {}, {}, {}, {}, {}, {}
 local read, capabilities, tick, why, events, parked = {}, {}, {}, {}, {}, {}
-local int64, qless, native, batch, klasses = {}, {}, {}, {}, {}
+local int64, qless, native, batch, klasses, policies = {}, {}, {}, {}, {}, {}
+local attempts, canceled, select, figures = {}, {}, {}, {}
 
 -- Defines the functions of a slice on first use: a script is run anew by every call, and needs few of them.
 local function lazily(slice, define)
@@ -64,6 +65,10 @@ local function begin(of_prefix)
       events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:',
       counters = ours .. 'counters', fronts = ours .. 'fronts', klasses = ours .. 'klasses:',
       klass_of = ours .. 'klass:', klass_work = ours .. 'work:', lines = ours .. 'lines:',
+      policies = ours .. 'policies', behind = ours .. 'behind',
+      canceled = ours .. 'canceled', canceled_ages = ours .. 'canceled:ages',
+      unlisted = ours .. 'unlisted',
+      rates = ours .. 'rates', older_rates = ours .. 'rates:older',
     }
   end
   cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},

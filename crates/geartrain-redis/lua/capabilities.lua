@@ -186,7 +186,7 @@ end
 function capabilities.crash(of, evidence)
   job.check_type(of)
   order.check_type(of.queue)
-  job.append(of.at, job.crashed_entry(of.worker))
+  attempts.add(of, 'WorkerLost', nil, evidence)
   local remaining = finish.spend_retry(of)
   of.terms = of.terms or {}
   local crashes = (of.terms.crashes or 0) + 1

@@ -21,11 +21,13 @@ function change.depend(jid, depends, cycles)
     local open = job.incomplete(jid, depends.on)
     job.check_cycles(jid, open, cycles)
     for _, on in ipairs(open) do job.link(jid, on) end
+    policies.check(of)
     return
   end
   for _, on in ipairs(depends.off or job.dependencies(jid)) do job.unlink(jid, on) end
   if call('EXISTS', of.at .. '-dependencies') == 0 then
     zset.remove(key.queue .. of.queue .. '-depends', jid)
+    policies.leave(of)
     put.release(of)
   end
 end
@@ -104,6 +106,8 @@ end
 function change.forget_queues(queues)
   at_least_one('queues', queues)
   in_parts(queues, 'ZREM', key.queues)
+  -- Their jobs stay, and must be found.
+  in_parts(queues, 'SADD', key.unlisted)
   cache.registered, cache.put_context = {}, nil
 end
 
@@ -155,7 +159,7 @@ local function begin_again()
   begin(prefix)
   out = published
   out.ready = {} -- there is nothing left to pop
-  for _, name in ipairs({ 'request', 'place', 'many', 'clock', 'token', 'token_moment', 'new_tokens' }) do
+  for _, name in ipairs({ 'request', 'place', 'many', 'calls', 'clock', 'token', 'token_moment', 'new_tokens' }) do
     cache[name] = was[name]
   end
 end

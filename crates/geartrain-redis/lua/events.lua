@@ -1,6 +1,6 @@
 -- The event log: retained events, for subscribers that come back and resume.
 --
--- A list of packed events, each with its position, and beside it the position of the last one, of the last
+-- A list of packed events, each with its position and time, and beside it the position of the last one, of the last
 -- one dropped, and their size.
 
 local EVENTS_MAX = 10000
@@ -47,7 +47,7 @@ function events.publish()
   for place, event in ipairs(out.events) do
     last = last + 1
     if type(event) == 'table' then event = pack(event) end
-    kept[place] = '\146' .. pack(last) .. event
+    kept[place] = '\147' .. pack(last) .. event .. pack(now)
     bytes = bytes + event_bytes(kept[place])
   end
   in_parts(kept, 'RPUSH', key.event_log)

@@ -62,6 +62,20 @@ local function check_dependents(jid)
   return dependents
 end
 
+-- Lets a job that depends on no other any more run, or wait for its time.
+function finish.release(of)
+  zset.remove(key.queue .. of.queue .. '-depends', of.jid)
+  policies.leave(of)
+  if of.scheduled then
+    call('HSET', of.at, 'state', 'scheduled')
+    call('HDEL', of.at, 'scheduled')
+    of.state = 'scheduled'
+    put.schedule(of, tonumber(of.scheduled))
+  else
+    put.release(of)
+  end
+end
+
 -- Releases the jobs that waited for this one only, in the order of their jids.
 local function release_dependents(jid, dependents)
   if #dependents == 0 then return end
@@ -70,17 +84,7 @@ local function release_dependents(jid, dependents)
     local at = key.job .. dependent .. '-dependencies'
     if call('SREM', at, jid) == 1 and call('EXISTS', at) == 0 then
       local of = job.load(dependent)
-      if of and of.queue ~= '' and of.state == 'depends' then
-        zset.remove(key.queue .. of.queue .. '-depends', dependent)
-        if of.scheduled then
-          call('HSET', of.at, 'state', 'scheduled')
-          call('HDEL', of.at, 'scheduled')
-          of.state = 'scheduled'
-          put.schedule(of, tonumber(of.scheduled))
-        else
-          put.release(of)
-        end
-      end
+      if of and of.queue ~= '' and of.state == 'depends' then finish.release(of) end
     end
   end
   call('DEL', of_it)
@@ -343,6 +347,7 @@ function finish.advance(of, token, asked, open)
   if how == 'depends' then
     for _, other in ipairs(open) do job.link(jid, other) end
     zset.add(key.queue .. on.queue .. '-depends', now, jid)
+    policies.enter(of)
   elseif how == 'scheduled' then
     put.schedule(of, due)
   else
@@ -356,6 +361,7 @@ end
 -- Puts a job into a failure group. Its attempt, if one was running, ends.
 local function into_group(of, failure, group, ended, data)
   local jid = of.jid
+  local dependents = call('SMEMBERS', of.at .. '-dependents')
   zset.remove(key.queue .. of.queue .. '-work', jid)
   zset.remove(key.queue .. of.queue .. '-locks', jid)
   zset.remove(key.queue .. of.queue .. '-scheduled', jid)
@@ -380,6 +386,7 @@ local function into_group(of, failure, group, ended, data)
   of.state, of.worker = 'failed', ''
   call('SADD', key.failures, group)
   call('LPUSH', key.group .. group, jid)
+  if #dependents > 0 then policies.failed(dependents) end
 end
 
 local function failed_text(jid, worker, group, message)
@@ -492,6 +499,7 @@ function finish.retry(asked)
   job.check_type(of)
   order.check_type(of.queue)
   job.check_group_type(group or (finish.exhausted(of)))
+  attempts.add(of, 'Retried', group, message)
   local remaining = finish.spend_retry(of)
   if remaining >= 0 then
     finish.try_again(of, delay, failure)
@@ -521,6 +529,7 @@ function finish.timeout(jids)
   for _, of in ipairs(all) do
     local jid, queue = of.jid, of.queue
     job.append(of.at, job.timed_out_entry())
+    attempts.add(of, 'TakenAway')
     zset.remove(keys_of(queue).locks, jid)
     job.clear_warning(of)
     put_options.end_attempt(of)
@@ -556,13 +565,37 @@ function finish.to_front(of, crashed)
   put_options.remove_if_orphaned(of)
 end
 
+-- asked: jid, holder, message
 function finish.hand_back(asked)
   local of = held_job(asked.jid, asked.holder)
   job.check_type(of)
   order.check_type(of.queue)
   zset.check_type(key.first .. of.queue .. ':' .. exact(tonumber(of.priority)))
-  job.append(of.at, job.handed_back_entry(of.worker))
+  attempts.add(of, 'Released', nil, asked.message)
   finish.to_front(of, false)
+end
+
+-- Makes a failed job wait in a queue. The caller takes it out of its group.
+function finish.revive(of, queue, group)
+  local again = policies.take_dropped(of, group)
+  local state = again[1] and 'depends' or 'waiting'
+  job.append(of.at, job.put_entry(queue))
+  call('HSET', of.at, 'state', state, 'worker', '', 'expires', '0', 'queue', queue, 'remaining', of.retries)
+  of.state, of.queue = state, queue
+  put_options.clear_expiry(of)
+  put_options.claim_key(of)
+  if again[1] then
+    for _, on in ipairs(again) do job.link(of.jid, on) end
+    zset.add(keys_of(queue).depends, now, of.jid)
+    policies.enter(of)
+  else
+    order.enter(queue, of.jid, tonumber(of.priority), now)
+    put_options.index_expiry(of)
+  end
+  -- The queue need not be listed, and then is found here only.
+  if not cache.registered[queue] and not call('ZSCORE', key.queues, queue) then
+    call('SADD', key.unlisted, queue)
+  end
 end
 
 -- Moves the oldest failed jobs of a group into a queue.
@@ -575,14 +608,7 @@ function finish.unfail(queue, group, count)
     local of = job.load(oldest[place])
     if of then
       moved = moved + 1
-      job.append(of.at, job.put_entry(queue))
-      call('HSET', of.at, 'state', 'waiting', 'worker', '', 'expires', '0', 'queue', queue, 'remaining',
-        of.retries)
-      of.state, of.queue = 'waiting', queue
-      put_options.clear_expiry(of)
-      put_options.claim_key(of)
-      order.enter(queue, of.jid, tonumber(of.priority), now)
-      put_options.index_expiry(of)
+      finish.revive(of, queue, group)
     end
   end
   if #oldest > 0 then
@@ -592,11 +618,17 @@ function finish.unfail(queue, group, count)
   return moved
 end
 
-function finish.cancel(jids)
-  local named = set_of(jids)
-  for _, jid in ipairs(jids) do
-    for _, dependent in ipairs(job.dependents(jid)) do
-      if not named[dependent] then refuse('IsDependency', { jid = jid, dependent = dependent }) end
+-- Cancels jobs; with `cascade` also those that depend on them. `because` and `by` say why and who asks, and may be
+-- missing.
+function finish.cancel(jids, because, cascade, by)
+  if cascade then
+    jids = policies.with_dependents(jids)
+  else
+    local named = set_of(jids)
+    for _, jid in ipairs(jids) do
+      for _, dependent in ipairs(job.dependents(jid)) do
+        if not named[dependent] then refuse('IsDependency', { jid = jid, dependent = dependent }) end
+      end
     end
   end
   for _, jid in ipairs(jids) do
@@ -606,6 +638,7 @@ function finish.cancel(jids)
       job.check_tag_types(job.tags(of))
     end
   end
+  canceled.check_type()
   local gone = 0
   for _, jid in ipairs(jids) do
     local of = job.load(jid)
@@ -620,6 +653,7 @@ function finish.cancel(jids)
       publish.milestone(jid, 'Canceled')
       if of then
         put_options.deliver(of, { Ended = { 'Canceled', { 1, NO_BYTES } } })
+        canceled.add(of, by, because)
         job.remove(of)
         call('DEL', of.at .. '-dependents')
         gone = gone + 1

@@ -171,14 +171,6 @@ function job.popped_entry(worker)
   return entry_with(now, '"popped",{"worker":', worker, '}]')
 end
 
-function job.handed_back_entry(worker)
-  return entry_with(now, '"handed-back",{"worker":', worker, '}]')
-end
-
-function job.crashed_entry(worker)
-  return entry_with(now, '"crashed",{"worker":', worker, '}]')
-end
-
 function job.done_entry()
   return entry_with(now, '"done"', '', ']')
 end
@@ -472,6 +464,7 @@ function job.detach(of)
   zset.remove(at .. '-locks', jid)
   zset.remove(at .. '-scheduled', jid)
   zset.remove(at .. '-depends', jid)
+  if of.state == 'depends' then policies.leave(of) end
   cache.ahead[queue] = nil
   if of.state == 'running' then order.freed(queue) end
 end
@@ -502,7 +495,7 @@ end
 function job.leave_group(of, failure, queue)
   local read, report = pcall(cjson.decode, failure or '')
   if not read or type(report) ~= 'table' or not report.group then return end
-  call('LREM', key.group .. report.group, 0, of.jid)
+  call('LREM', key.group .. report.group, cache.oldest_first and -1 or 0, of.jid)
   if call('EXISTS', key.group .. report.group) == 0 then call('SREM', key.failures, report.group) end
   if type(report.when) == 'number' then stats.count('failed', queue, report.when, -1) end
 end

@@ -28,6 +28,10 @@ end
 local function run(of_prefix, execute, ...)
   begin(of_prefix)
   local done, reply = pcall(execute, ...)
+  if done and cache.behind then
+    local applied, why_not = pcall(policies.apply)
+    if not applied then done, reply = false, why_not end
+  end
   flush()
   publish_all()
   if done then return reply end

@@ -44,7 +44,7 @@ local function terms_of(value)
       lives = value[3] == 'WhileAwaited' and value[3] or nil,
     afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6],
     attempt_max = value[7], backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
-    aside = value[11],
+    aside = value[11], on_dependency_failure = policies.from(value[12]),
   }
   put_options.check(terms)
   if next(terms) == nil then return nil end
@@ -155,7 +155,7 @@ end
 local function job_of(jid)
   local of = job.load(jid, true)
   if not of then return nil end
-  local tags, failure, parent = job.more(of, 'tags', 'failure', 'spawned_from_jid')
+  local tags, failure, parent, ends = job.more(of, 'tags', 'failure', 'spawned_from_jid', 'gt-attempts')
   failure = failure_of(failure)
   local name, state = state_of(of, failure)
   local history = {}
@@ -168,6 +168,7 @@ local function job_of(jid)
     spawned_from = parent or nil, dependents = job.dependents(jid), tracked = publish.is_tracked(jid),
     particulars = put_options.details(of),
     qless = { state = of.state, worker = of.worker ~= '' and of.worker or nil, expires = tonumber(of.expires) or 0 },
+    attempts = attempts.of(ends),
   }
 end
 
@@ -340,7 +341,9 @@ function operations.Timeout(fields)
 end
 
 function operations.Cancel(fields)
-  return pack(finish.cancel(fields[1]))
+  canceled.check(fields[2])
+  local call_of_it = cache.calls[cache.place]
+  return pack(finish.cancel(fields[1], fields[2], fields[3], call_of_it[3]))
 end
 
 function operations.Unfail(fields)
@@ -573,7 +576,8 @@ function operations.Chunk(fields)
 end
 
 function operations.HandBack(fields)
-  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]) })
+  check_size('message', fields[3])
+  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]), message = fields[3] })
   return NIL
 end
 
@@ -637,13 +641,33 @@ function operations.Allot(fields)
   return pack(change.allot(fields[1], fields[2]))
 end
 
+function operations.Canceled(fields)
+  return pack(canceled.get(fields[1]))
+end
+
 function operations.Flush(fields)
   return pack(change.flush(fields[1]))
+end
+
+function operations.Figures(fields)
+  return pack(figures.figures(fields[1]))
+end
+
+function operations.WhyQueue(fields)
+  return pack(figures.why_queue(fields[1]))
 end
 
 function operations.PriorityCounts(fields)
   pop.promote(fields[1])
   return pack(order.by_priority(fields[1]))
+end
+
+function operations.Select(fields)
+  return pack(select.select(list_of(fields[1]), fields[2], fields[3] or 1))
+end
+
+function operations.Act(fields)
+  return pack(select.act(list_of(fields[1]), fields[2], fields[3] or 1, fields[4], list_of(fields[5])))
 end
 
 -- Requests --------------------------------------------------------------------------------------------------

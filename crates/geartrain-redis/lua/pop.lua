@@ -168,6 +168,7 @@ local function take_over(of)
   job.check_type(of)
   if option.number('grace-period') <= 0 then warn(of) end
   job.forget_ended(of)
+  attempts.add(of, 'LockExpired')
   finish.spend_retry(of)
 end
 

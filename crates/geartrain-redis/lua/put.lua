@@ -16,12 +16,17 @@ local function detach_replaced(of, asked, open)
     zset.remove(key.completed, jid)
     cache.complete = nil
   elseif of.state == 'running' then
+    attempts.add(of, 'PutAgain')
     job.clear_warning(of)
     put_options.end_attempt(of)
     job.forget_ended(of)
   elseif of.state == 'failed' then
     -- The new queue, not the old one, as in Qless.
     job.leave_group(of, failure, asked.queue)
+    if of.terms and of.terms.upstream then
+      local group = policies.failure_of(jid)
+      of.again = policies.take_dropped(of, group)
+    end
   end
   put_options.release_key(of)
   put_options.unindex_expiry(of)
@@ -79,7 +84,14 @@ local function keys_if_new(run)
     if seen[jid] or #list[2 * place] > PAYLOAD_BYTES_MAX then return nil end
     seen[jid], keys[place] = true, key.job .. jid
   end
+  -- One look tells that there are neither such jobs nor tombstones.
+  keys[run.count + 1] = key.canceled
+  if not any_exists(keys) then return keys end
+  keys[run.count + 1] = nil
   if any_exists(keys) then return nil end
+  local jids = {}
+  for place = 1, run.count do jids[place] = list[2 * place - 1] end
+  canceled.forget_all(jids)
   return keys
 end
 
@@ -128,8 +140,9 @@ end
 function put.put(asked)
   local jid, queue, terms = asked.jid, asked.queue, asked.terms
   local at = key.job .. jid
-  -- Most jobs are new.
-  local of = call('EXISTS', at) == 1 and job.load(jid) or nil
+  -- Most jobs are new, and mostly there are no tombstones either.
+  local found = call('EXISTS', at, key.canceled)
+  local of = found > 0 and job.load(jid) or nil
   if of and asked.existing == 'Keep' then return put_options.join_existing(of, terms) end
   if not of and asked.existing == 'Require' then refuse('NoSuchJob', { jid = jid }) end
   if terms then
@@ -144,13 +157,16 @@ function put.put(asked)
   end
 
   local delay = asked.delay
+  local has_tombstone = found > 0 and not of
   if not of and not terms and not open and delay <= 0 and not (asked.tags and asked.tags[1]) then
+    if has_tombstone then canceled.forget(jid) end
     local priority = asked.priority or 0
     create(context_of(queue), at, jid, asked.klass, asked.data, priority, stored(priority),
       stored(asked.retries or RETRIES))
     return 'Created'
   end
   check_types(of, asked, open)
+  if has_tombstone then canceled.forget(jid) end
   if of then job.append(at, job.put_entry(queue)) else job.begin_history(jid, job.put_entry(queue)) end
   publish_put(jid, queue)
   local priority, retries, tags = asked.priority, asked.retries, asked.tags
@@ -173,6 +189,8 @@ function put.put(asked)
   local depends = false
   if open then
     for _, on in ipairs(open) do job.link(jid, on) end
+  elseif of.again then
+    for _, on in ipairs(of.again) do job.link(jid, on) end
   end
   if #asked.depends > 0 or not of.new then depends = call('SCARD', at .. '-dependencies') > 0 end
   local due = delay > 0 and finite(now + delay) or nil
@@ -191,6 +209,7 @@ function put.put(asked)
   if depends then
     zset.add(keys_of(queue).depends, now, jid)
     if due then call('HSET', at, 'scheduled', due) end
+    if of.terms then policies.enter(of) end
   elseif due then
     put.schedule(of, due)
   else

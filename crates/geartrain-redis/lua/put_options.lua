@@ -316,7 +316,7 @@ function put_options.details(of)
     expires = terms.expires, attempt_max = terms.attempt_max, deadline = attempt.deadline,
     backoff = terms.backoff, crashes_max = terms.crashes_max, crashes = terms.crashes or 0,
       evidence = terms.evidence, progress = attempt.progress,
-    aside = terms.aside,
+    aside = terms.aside, on_dependency_failure = terms.on_dependency_failure or 'Wait',
   }
 end
 
@@ -363,6 +363,6 @@ function put_options.stored(terms)
   return {
     unique = terms.unique, lives = terms.lives, afterwards = terms.afterwards, result_for = terms.result_for,
     expires = terms.expires, attempt_max = terms.attempt_max, backoff = terms.backoff,
-    crashes_max = terms.crashes_max, aside = terms.aside,
+    crashes_max = terms.crashes_max, aside = terms.aside, on_dependency_failure = terms.on_dependency_failure,
   }
 end

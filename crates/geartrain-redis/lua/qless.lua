@@ -166,11 +166,15 @@ end
 -- A list as Qless encodes it: an empty one is an object, which is what the encoder makes of an empty table.
 local function history_of(jid)
   local history = {}
-  for place, text in ipairs(read.history(jid)) do
+  for _, text in ipairs(read.history(jid)) do
     local entry = cjson.decode(text)
-    local shown = type(entry[3]) == 'table' and entry[3] or {}
-    shown.what, shown.when = entry[2], entry[1]
-    history[place] = shown
+    -- Earlier versions wrote these two, which Qless does not know. A logged entry starts with a blank.
+    local is_ours = (entry[2] == 'handed-back' or entry[2] == 'crashed') and not text:find('^%[[^,]*, ')
+    if not is_ours then
+      local shown = type(entry[3]) == 'table' and entry[3] or {}
+      shown.what, shown.when = entry[2], entry[1]
+      history[#history + 1] = shown
+    end
   end
   return history
 end
@@ -526,7 +530,10 @@ end
 
 function commands.workers(arguments)
   if arguments[1] then need_name(arguments[1], nil, 'worker') end
-  return cjson.encode(arguments[1] and read.worker_jobs(arguments[1]) or read.workers())
+  if arguments[1] then return cjson.encode(read.worker_jobs(arguments[1])) end
+  local all = read.workers()
+  for _, worker in ipairs(all) do worker.seen = nil end
+  return cjson.encode(all)
 end
 
 function commands.stats(arguments)

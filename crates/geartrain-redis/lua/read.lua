@@ -103,11 +103,13 @@ end
 function read.workers()
   forget_old_workers()
   local all = {}
-  for place, worker in ipairs(zset.read('ZREVRANGE', key.workers, 0, -1)) do
+  local seen = zset.read('ZREVRANGE', key.workers, 0, -1, 'WITHSCORES')
+  for place = 1, #seen, 2 do
+    local worker = seen[place]
     local at = jobs_of(worker)
-    all[place] = {
+    all[#all + 1] = {
       name = worker, jobs = zset.read('ZCOUNT', at, exact(now), exact(finite(now + WORKER_AHEAD))),
-      stalled = call('ZCOUNT', at, '-inf', exact(now)),
+      stalled = call('ZCOUNT', at, '-inf', exact(now)), seen = tonumber(seen[place + 1]),
     }
   end
   return all

@@ -122,6 +122,7 @@ local function spawn_one(of, moment)
     jid = of.jid .. '-' .. exact(of.count)
   until call('EXISTS', key.job .. jid) == 0
   job.check_tag_types(of.tags)
+  canceled.forget(jid)
   job.begin_history(jid, job.put_entry(of.queue, moment))
   job.index_tags(jid, of.tags)
   call('HSET', key.job .. jid, 'jid', jid, 'klass', of.klass, 'data', of.data, 'priority', of.priority,

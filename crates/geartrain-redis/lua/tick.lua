@@ -1,5 +1,5 @@
 -- The tick: what only time brings about: attempts over their limit, expired jobs, old results, silent
--- workers, old completed jobs, an event log without subscribers, and result streams of dead processes.
+-- workers, old completed jobs, old tombstones, an event log without subscribers, and result streams of dead processes.
 
 local RENEWED_MAX = 30 -- seconds without renewal after which the process of a result stream counts as dead
 local TICKED_MAX = 10 -- seconds without a tick after which all registrations are renewed
@@ -108,6 +108,7 @@ local function overrun(of)
     end
   end
   job.append(of.at, job.timed_out_entry())
+  attempts.add(of, 'Deadline')
   local remaining = finish.spend_retry(of)
   if remaining < 0 or timed_out_too_often(of, remaining) then
     finish.give_up(of, group, message, 'Deadline')
@@ -146,6 +147,12 @@ local function once()
     finish.drop(complete)
     return true
   end
+  local tombstone
+  moment, tombstone = canceled.first(OVERDUE_MAX)
+  if moment and moment <= now then
+    canceled.drop(tombstone)
+    return true
+  end
   moment = events.ends()
   if moment and moment < now then
     events.stop()
@@ -162,8 +169,11 @@ end
 
 -- Does up to `count` steps. Returns how many, and when there is more to do.
 function tick.tick(count)
-  local done = 0
+  figures.sample()
+  policies.sweep()
+  local done = policies.apply(count)
   while done < count and once() do done = done + 1 end
+  if cache.behind then policies.apply() end
   local earliest = huge
   local function due(moment)
     if moment and moment < earliest then earliest = moment end
@@ -174,8 +184,10 @@ function tick.tick(count)
   due((first_result()))
   due(silent and after(finite(silent + SILENCE_MAX)))
   due((first_complete()))
+  due((canceled.first(OVERDUE_MAX)))
   due(ends and after(ends))
   local stream = first_silent_stream()
   due(stream and after(stream))
+  if policies.are_due() then due(now) end
   return done, earliest < huge and earliest or nil
 end

@@ -32,8 +32,13 @@ local function depends(of)
   local reasons = {}
   if on[1] then
     local other = job.load(on[1])
+    local failed_jid, dependency = policies.first_failed(of.jid), nil
+    if failed_jid then
+      local group, message = policies.failure_of(failed_jid)
+      dependency = { jid = failed_jid, group = group, message = message }
+    end
     reasons[1] = { DependsOn = { jid = on[1], state = other and job.state_of(other) or 'Complete',
-      count = #on } }
+      count = #on, failed = dependency } }
   end
   local due = tonumber(of.scheduled or nil)
   if due and due > now then reasons[#reasons + 1] = { Scheduled = { at = due } } end

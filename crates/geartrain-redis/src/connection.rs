@@ -123,6 +123,12 @@ fn plain_text(error: &RedisError) -> String {
 }
 
 impl ConnectionError {
+    /// Whether a geartrain server could not read the request, and so did nothing.
+    pub(crate) fn is_unreadable_request(&self) -> bool {
+        let ConnectionError::Redis(error) = self else { return false };
+        error.detail().is_some_and(|detail| detail.contains("what came cannot be read"))
+    }
+
     /// Whether a retry on another connection may succeed.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

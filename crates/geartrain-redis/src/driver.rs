@@ -391,6 +391,18 @@ impl Shared {
         self.with_timeout(self.connector.url.patience, over).await
     }
 
+    /// Sends a batch. A server from before calls had a caller cannot read one, and gets the batch without.
+    async fn ask_batch(self: &Arc<Shared>, batch: Vec<Call>) -> Result<Vec<u8>, ConnectionError> {
+        if batch.iter().all(|call| call.by.is_none()) {
+            return self.ask(Request::Batch(batch)).await;
+        }
+        let anonymous = batch.iter().map(|call| Call { by: None, ..call.clone() }).collect();
+        match self.ask(Request::Batch(batch)).await {
+            Err(error) if error.is_unreadable_request() => self.ask(Request::Batch(anonymous)).await,
+            answered => answered,
+        }
+    }
+
     pub(crate) async fn execute(
         self: &Arc<Shared>,
         mut batch: Vec<Call>,
@@ -398,6 +410,9 @@ impl Shared {
         let now = self.clock.now();
         for call in &mut batch {
             call.now.get_or_insert(now);
+            if call.by.is_some() && !call.command.records_caller() {
+                call.by = None;
+            }
         }
         let mut answers = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
@@ -409,7 +424,7 @@ impl Shared {
             let rest = batch.split_off(commands_in_one_call(&batch));
             let asked = batch.len();
             let answered = async {
-                let answered = wire::decode_answers(&self.ask(Request::Batch(batch)).await?)?;
+                let answered = wire::decode_answers(&self.ask_batch(batch).await?)?;
                 match answered.len() == asked {
                     true => Ok(answered),
                     false => Err(ConnectionError::InvalidReply("expected as many answers as commands")),

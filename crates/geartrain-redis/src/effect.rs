@@ -2,7 +2,7 @@
 //! beyond `maxmemory` and on replicas.
 
 use geartrain_core::wire::Request;
-use geartrain_core::{Command, Heartbeat};
+use geartrain_core::{Act, BulkAct, Command, Heartbeat};
 
 /// What a request does to memory, as far as that is known beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,9 +60,13 @@ fn of_command(command: &Command) -> Effect {
         | Command::Announced(_)
         | Command::GetLimits(_)
         | Command::GetResult(_)
+        | Command::Canceled(_)
         | Command::Status(_)
         | Command::Why(_)
-        | Command::PriorityCounts(_) => Effect::Reads,
+        | Command::PriorityCounts(_)
+        | Command::Select(_)
+        | Command::Figures(_)
+        | Command::WhyQueue(_) => Effect::Reads,
         // Heartbeats and reports of an attempt free nothing, but without them the attempt could not end.
         Command::Pop(_)
         | Command::Heartbeat(Heartbeat { payload: None, .. })
@@ -74,6 +78,7 @@ fn of_command(command: &Command) -> Effect {
         | Command::Progress(_)
         | Command::Chunk(_)
         | Command::Cancel(_)
+        | Command::Act(Act { act: BulkAct::Cancel { .. }, .. })
         | Command::Unrecur(_)
         | Command::ForgetQueues(_)
         | Command::ForgetWorkers(_)
@@ -97,7 +102,7 @@ mod tests {
         let jid = || Jid::new("j").expect("a name");
         let put =
             Put::new(QueueName::new("q").expect("a name"), jid(), Klass::new("k").expect("a name"), "{}");
-        let (get, cancel) = (Get { jid: jid() }, Cancel { jids: vec![jid()] });
+        let (get, cancel) = (Get { jid: jid() }, Cancel::new(vec![jid()]));
         let of = |commands: Vec<Command>| {
             Effect::of(&Request::Batch(commands.into_iter().map(Call::from).collect()))
         };

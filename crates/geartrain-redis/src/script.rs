@@ -11,7 +11,7 @@ const SHARED: [&str; 3] =
 
 /// A slice per file, with the table that it fills. Its locals are its own, because Lua allows 200 per
 /// function.
-const SLICES: [(&str, &str); 23] = [
+const SLICES: [(&str, &str); 28] = [
     ("zset", include_str!("../lua/zset.lua")),
     ("publish", include_str!("../lua/publish.lua")),
     ("int64", include_str!("../lua/int64.lua")),
@@ -19,9 +19,12 @@ const SLICES: [(&str, &str); 23] = [
     ("option", include_str!("../lua/options.lua")),
     ("stats", include_str!("../lua/stats.lua")),
     ("job", include_str!("../lua/job.lua")),
+    ("attempts", include_str!("../lua/attempts.lua")),
+    ("canceled", include_str!("../lua/canceled.lua")),
     ("put_options", include_str!("../lua/put_options.lua")),
     ("put", include_str!("../lua/put.lua")),
     ("finish", include_str!("../lua/finish.lua")),
+    ("policies", include_str!("../lua/dependency_policies.lua")),
     ("pop", include_str!("../lua/pop.lua")),
     ("klasses", include_str!("../lua/klasses.lua")),
     ("recur", include_str!("../lua/recur.lua")),
@@ -32,6 +35,8 @@ const SLICES: [(&str, &str); 23] = [
     ("parked", include_str!("../lua/parked.lua")),
     ("tick", include_str!("../lua/tick.lua")),
     ("why", include_str!("../lua/why.lua")),
+    ("select", include_str!("../lua/select.lua")),
+    ("figures", include_str!("../lua/figures.lua")),
     ("qless", include_str!("../lua/qless.lua")),
     ("native", include_str!("../lua/native.lua")),
     ("batch", include_str!("../lua/batch.lua")),

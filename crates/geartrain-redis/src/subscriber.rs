@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use geartrain_core::wire::{self, EventBatch, EventsReply, ParkReply, ParkedPopNotice, Request};
+use geartrain_core::wire::{self, EventBatch, EventRecord, EventsReply, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
-    Call, Count, Detach, DetachScope, Event, Get, Jid, Pop, PopReply, PositionedEvent, QueueName, Refusal,
-    Reply, ResultStream, ResultStreamEnd, Seconds, StreamMessage, Subscription, SubscriptionEnd,
+    Call, Count, Detach, DetachScope, Get, Jid, Pop, PopReply, PositionedEvent, QueueName, Refusal, Reply,
+    ResultStream, ResultStreamEnd, Seconds, StreamMessage, Subscription, SubscriptionEnd,
 };
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
@@ -108,8 +108,9 @@ struct EventSubscriber {
 
 impl EventSubscriber {
     /// Delivers one event. False if the subscriber is gone or has fallen behind, which ends the subscription.
-    fn deliver(&mut self, position: u64, event: &Arc<Event>) -> bool {
-        match self.to.try_send(PositionedEvent { position, event: event.clone() }) {
+    fn deliver(&mut self, event: PositionedEvent) -> bool {
+        let position = event.position;
+        match self.to.try_send(event) {
             Ok(()) => self.last_sent = position,
             Err(flume::TrySendError::Disconnected(_)) => return false,
             Err(flume::TrySendError::Full(_)) => {
@@ -479,8 +480,8 @@ impl SubscriberTask {
             let refused = |refusal| StreamError::Refused(self.shift_refusal(subscriber.last_sent, refusal));
             let events = events.map_err(refused)?;
             let full = events.len() == count.get();
-            for (position, event) in events {
-                if !subscriber.deliver(position << self.position_shift, &Arc::new(event)) {
+            for record in events {
+                if !subscriber.deliver(self.positioned(record)) {
                     return Ok(false);
                 }
             }
@@ -859,10 +860,13 @@ impl SubscriberTask {
         };
         if let Some(event) = foreign::event(channel, message, queue) {
             let (event, room) = (Arc::new(event), (1 << self.position_shift) - 1);
+            let at = Some(self.shared.clock.now());
             // Positioned after the last event of each subscriber: some have already seen later events than
             // others.
-            self.event_subscribers
-                .retain_mut(|it| it.deliver((it.last_sent + 1).min(it.last_sent | room), &event));
+            self.event_subscribers.retain_mut(|it| {
+                let position = (it.last_sent + 1).min(it.last_sent | room);
+                it.deliver(PositionedEvent { position, event: event.clone(), at })
+            });
         }
     }
 
@@ -876,13 +880,17 @@ impl SubscriberTask {
 
     fn on_events(&mut self, (announced, events): EventBatch) {
         self.announced = announced;
-        let shift = |(position, event): (u64, Event)| (position << self.position_shift, Arc::new(event));
-        let events: Vec<(u64, Arc<Event>)> = events.into_iter().map(shift).collect();
+        let events: Vec<PositionedEvent> = events.into_iter().map(|record| self.positioned(record)).collect();
         self.event_subscribers.retain_mut(|subscriber| {
             let replayed_to = subscriber.replayed_to;
-            let mut new = events.iter().filter(|(position, _)| *position > replayed_to);
-            new.all(|(position, event)| subscriber.deliver(*position, event))
+            let mut new = events.iter().filter(|event| event.position > replayed_to);
+            new.all(|event| subscriber.deliver(event.clone()))
         });
+    }
+
+    /// An event of the Redis, with its position shifted.
+    fn positioned(&self, EventRecord { position, event, at }: EventRecord) -> PositionedEvent {
+        PositionedEvent { position: position << self.position_shift, event: Arc::new(event), at }
     }
 
     fn on_delivery(&mut self, stream_id: u64, delivery: StreamMessage) {

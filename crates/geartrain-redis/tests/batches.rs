@@ -44,7 +44,8 @@ impl Queue {
 
     fn batch(&mut self, now: i32, commands: Vec<Command>) -> Vec<Answer> {
         let now = Some(Timestamp::from(now));
-        let request = Request::Batch(commands.into_iter().map(|command| Call { now, command }).collect());
+        let request =
+            Request::Batch(commands.into_iter().map(|command| Call { now, ..Call::from(command) }).collect());
         let bytes = match self.writing {
             Writing::Ours => request.encode(),
             Writing::Shortest => wire::encode_value(&(1, &request)),
@@ -179,7 +180,7 @@ fn a_field_of_the_wrong_type_ends_a_batch_there() {
     let mut queue_system = Queue::start(Writing::Ours);
     // Two runs, because their times differ.
     let now = |number| Some(Timestamp::from(if number < 49 { 1 } else { 2 }));
-    let calls = (0..MANY).map(|number| Call { now: now(number), command: put(number).into() });
+    let calls = (0..MANY).map(|number| Call { now: now(number), ..Call::from(put(number)) });
     let bytes = Request::Batch(calls.collect()).encode();
     // With as many items as before, but one of the second run's jids is a boolean.
     let wrong = b"\xa3j60";

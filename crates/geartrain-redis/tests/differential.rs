@@ -97,10 +97,13 @@ struct Pair {
 impl Pair {
     fn tell(&mut self, step: &Step) -> Result<(Answer, Vec<Event>), String> {
         let asked = self.engine_tokens.command(&step.command);
+        self.effects.by = step.by();
         let engine = self.engine.execute(step.now, asked, &mut self.effects);
         let events = std::mem::take(&mut self.effects.events);
+        let events: Vec<Event> = events.into_iter().map(|timed| timed.event).collect();
         self.effects.deliveries.clear();
-        let call = Call { now: Some(step.now), command: self.redis_tokens.command(&step.command) };
+        let by = step.by();
+        let call = Call { by, ..Call::at(step.now, self.redis_tokens.command(&step.command)) };
         let answers = pollster::block_on(self.redis.execute(vec![call]));
         let redis =
             answers.map_err(|error| format!("{step}\n{error:?}"))?.pop().ok_or("there is an answer")?;

@@ -62,7 +62,7 @@ fn beyond_maxmemory_jobs_are_read_worked_off_and_cancelled_and_only_new_ones_are
     ask::<String>(redis.port(), &["CONFIG", "SET", "maxmemory", "1"]).unwrap();
 
     assert!(is_full(run(&*backend, put(11))));
-    let mixed = vec![Call::from(Cancel { jids: vec![jid(9)] }), Call::from(put(11))];
+    let mixed = vec![Call::from(Cancel::new(vec![jid(9)])), Call::from(put(11))];
     assert!(block_on(backend.execute(mixed)).is_err());
     assert!(matches!(run(&*backend, Get { jid: jid(9) }).unwrap(), Ok(Reply::Get(Some(_)))));
     run(&*backend, Queues { queue: None }).unwrap().unwrap();
@@ -76,8 +76,8 @@ fn beyond_maxmemory_jobs_are_read_worked_off_and_cancelled_and_only_new_ones_are
     let group = Group::new("g").unwrap();
     run(&*backend, Fail::new(job.jid, Holder::Token(job.lock.token), group, "m")).unwrap().unwrap();
     let job = block_on(backend.pop_or_wait(pop(), Seconds::from(1))).unwrap().jobs.remove(0);
-    run(&*backend, Release { jid: job.jid, holder: Holder::Token(job.lock.token) }).unwrap().unwrap();
-    run(&*backend, Cancel { jids: (2..11).map(jid).collect() }).unwrap().unwrap();
+    run(&*backend, Release::new(job.jid, Holder::Token(job.lock.token))).unwrap().unwrap();
+    run(&*backend, Cancel::new((2..11).map(jid).collect())).unwrap().unwrap();
     run(&*backend, ForgetQueues { queues: vec![queue()] }).unwrap().unwrap();
 
     ask::<String>(redis.port(), &["CONFIG", "SET", "maxmemory", "0"]).unwrap();

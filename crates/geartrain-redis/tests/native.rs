@@ -3,12 +3,13 @@
 
 use crate::support;
 
-use geartrain_core::wire::{self, Answers, EventBatch, ParkReply, ParkedPopNotice, Request};
+use geartrain_core::wire::{self, Answers, EventBatch, EventRecord, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
     AllocateIds, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Count,
-    Detach, DetachScope, Event, Get, Holder, Jid, Klass, Pop, PopReply, Priority, PriorityCounts,
-    PriorityCountsReply, Put, PutOptions, PutReply, QueueName, Refusal, Release, Reply, ResultWaiter,
-    Seconds, SetConfig, SetPriority, Tick, Timestamp, Token, UniqueKey, WorkerName,
+    DependencyPolicy, Detach, DetachScope, Event, Existing, Fail, Failures, Get, Group, Holder, Jid, Klass,
+    Pop, PopReply, Priority, PriorityCounts, PriorityCountsReply, Put, PutOptions, PutReply, QueueName,
+    Refusal, Release, Reply, ResultWaiter, Seconds, SetConfig, SetPriority, Tick, Timestamp, Token, Unfail,
+    UniqueKey, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -36,7 +37,7 @@ impl Queue {
     fn batch(&mut self, now: i32, commands: Vec<Command>) -> Vec<Answer> {
         let now = Some(Timestamp::from(now));
         self.ask::<Answers>(&Request::Batch(
-            commands.into_iter().map(|command| Call { now, command }).collect(),
+            commands.into_iter().map(|command| Call { now, ..Call::from(command) }).collect(),
         ))
     }
 
@@ -223,7 +224,7 @@ fn jobs_are_counted_by_priority_from_current_scores() {
     queue_system.at(1_000_000_000, of("old", 0));
     queue_system.at(today, of("back", 0));
     for (name, token) in queue_system.pop(today, 2) {
-        let back = Release { jid: jid(&name), holder: Holder::Token(token) };
+        let back = Release::new(jid(&name), Holder::Token(token));
         queue_system.at(today, back);
     }
     let puts = [of("high", 1), of("low", -1), of("lower", -100), of("changed", 9), of("new", 0)];
@@ -249,9 +250,12 @@ fn events_say_how_many_messages_of_qless_follow() {
     queue_system.at(0, put("unheard"));
     let newest: u64 = queue_system.ask(&Request::Listen { now: Some(Timestamp::ZERO) });
     queue_system.batch(0, vec![put("a").into(), put("b").into()]);
-    let event = |name| Event::Put { jid: jid(name), queue: queue() };
+    let record = |position, name| {
+        let event = Event::Put { jid: jid(name), queue: queue() };
+        EventRecord { position, event, at: Some(Timestamp::ZERO) }
+    };
     let (following, events) = message::<EventBatch>(&mut subscription);
-    assert_eq!((following, events), (2, vec![(newest + 1, event("a")), (newest + 2, event("b"))]));
+    assert_eq!((following, events), (2, vec![record(newest + 1, "a"), record(newest + 2, "b")]));
 }
 
 #[test]
@@ -273,7 +277,7 @@ fn released_jobs_go_first_in_the_order_of_their_tokens() {
     let held = queue_system.pop(1, 3);
     for place in [1, 0, 2] {
         let (name, token) = &held[place];
-        queue_system.at(2, Release { jid: jid(name), holder: Holder::Token(*token) });
+        queue_system.at(2, Release::new(jid(name), Holder::Token(*token)));
     }
     let again: Vec<String> = queue_system.pop(3, 9).into_iter().map(|(jid, _)| jid).collect();
     assert_eq!(again, ["a", "b", "c", "d"]);
@@ -344,6 +348,78 @@ fn a_worker_removed_by_a_foreign_script_has_no_capabilities() {
     assert_eq!(queue_system.at(0, call.clone()), Reply::RollCall(1));
     queue_system.redis(&["ZREM", "ql:workers", "w"]);
     assert_eq!(queue_system.at(0, call), Reply::RollCall(0));
+}
+
+/// A foreign script tells nobody that it failed a job, so ticks go through the jobs with a policy, a hundred at
+/// a time, and find those behind it. Those that no longer depend on any job leave the index on the way.
+#[test]
+fn ticks_apply_policies_behind_a_job_that_a_foreign_script_failed() {
+    const DEPENDENTS: usize = 250;
+    let mut queue_system = Queue::start();
+    let fails = PutOptions { on_dependency_failure: DependencyPolicy::Fail, ..PutOptions::default() };
+    queue_system.batch(0, vec![put("cause").into(), put("other").into()]);
+    let behind = |name: String, on: &str| Put { depends: vec![jid(on)], ..with_terms(&name, fails.clone()) };
+    for number in 0..DEPENDENTS {
+        queue_system.at(0, behind(format!("x{number:03}"), "cause"));
+        queue_system.at(0, behind(format!("y{number:03}"), "other"));
+    }
+    let failure = r#"{"group":"g","message":"oops","when":1,"worker":"w"}"#;
+    queue_system.redis(&["HSET", "ql:j:cause", "state", "failed", "failure", failure]);
+    queue_system.redis(&["ZREM", "ql:q:q-work", "cause"]);
+    queue_system.redis(&["LPUSH", "ql:f:g", "cause"]);
+    queue_system.redis(&["SADD", "ql:failures", "g"]);
+    // A foreign script releases one of the others.
+    queue_system.redis(&["DEL", "ql:j:y000-dependencies"]);
+    queue_system.redis(&["HSET", "ql:j:y000", "state", "waiting"]);
+    queue_system.redis(&["ZREM", "ql:q:q-depends", "y000"]);
+    for _ in 0..12 {
+        queue_system.at(2, Tick { count: Count::new(50).unwrap() });
+    }
+    let Reply::Failures(groups) = queue_system.at(2, Failures) else { panic!("expected groups") };
+    assert_eq!(groups.get(&Group::new("upstream-q").unwrap()), Some(&(DEPENDENTS as u64)));
+    let Reply::Get(Some(job)) = queue_system.at(2, Get { jid: jid("x249") }) else { panic!("it is there") };
+    let message = "Job cause failed (g), and this job depends on it";
+    assert_eq!(job.failure().map(|failure| failure.message.as_str()), Some(message));
+    let mut indexed =
+        || -> usize { redis::cmd("ZCARD").arg("gt:policies").query(&mut queue_system.connection).unwrap() };
+    assert_eq!(indexed(), DEPENDENTS - 1);
+    assert_eq!(queue_system.keys("gt:behind"), Vec::<String>::new());
+}
+
+/// What a job depended on before it failed because of another no longer counts, if a foreign script has put it
+/// back and it failed by itself since.
+#[test]
+fn dropped_dependencies_end_with_the_failure_that_dropped_them() {
+    let mut queue_system = Queue::start();
+    let fails = PutOptions { on_dependency_failure: DependencyPolicy::Fail, ..PutOptions::default() };
+    queue_system.at(0, put("cause"));
+    let token = queue_system.pop(0, 1).remove(0).1;
+    let group = Group::new("g").unwrap();
+    queue_system.at(0, Fail::new(jid("cause"), Holder::Token(token), group, "oops"));
+    queue_system.at(0, Put { depends: vec![jid("cause")], ..with_terms("x", fails) });
+    queue_system.at(0, Put { existing: Existing::Require, delay: Seconds::from(99), ..put("cause") });
+    let failure = r#"{"group":"h","message":"oops","when":1,"worker":"w"}"#;
+    queue_system.redis(&["LREM", "ql:f:upstream-q", "0", "x"]);
+    queue_system.redis(&["HSET", "ql:j:x", "failure", failure]);
+    queue_system.redis(&["LPUSH", "ql:f:h", "x"]);
+    queue_system.at(1, Unfail { queue: queue(), group: Group::new("h").unwrap(), count: Count::ONE });
+    assert_eq!(queue_system.pop(1, 5).remove(0).0, "x");
+}
+
+/// A policy that the script does not know is refused, and nothing is put.
+#[test]
+fn an_unknown_policy_is_refused() {
+    let mut queue_system = Queue::start();
+    let fails = PutOptions { on_dependency_failure: DependencyPolicy::Skip, ..PutOptions::default() };
+    let command = Command::from(with_terms("x", fails));
+    let bytes = Request::Batch(vec![Call::from(command)]).encode();
+    let at = bytes.windows(5).position(|window| window == b"\xa4Skip").unwrap();
+    let later = [&bytes[..at], b"\xa4Stop", &bytes[at + 5..]].concat();
+    let answer = fcall(&script::library().name, &later, &mut queue_system.connection).unwrap();
+    let refused = wire::decode::<Answers>(&answer).unwrap().remove(0).unwrap_err();
+    let text = "on_dependency_failure must be Wait, Fail, Skip or Run, not Stop";
+    assert!(refused.to_string().contains(text), "{refused}");
+    assert_eq!(queue_system.keys("ql:*"), Vec::<String>::new());
 }
 
 #[test]

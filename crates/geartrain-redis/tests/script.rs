@@ -20,7 +20,7 @@ fn put(jid: &str) -> Put {
 
 fn batch(commands: Vec<geartrain_core::Command>) -> Vec<u8> {
     let now = Some(Timestamp::from(5));
-    Request::Batch(commands.into_iter().map(|command| Call { now, command }).collect()).encode()
+    Request::Batch(commands.into_iter().map(|command| Call { now, ..Call::from(command) }).collect()).encode()
 }
 
 fn load(library: &str, connection: &mut Connection) -> RedisResult<String> {

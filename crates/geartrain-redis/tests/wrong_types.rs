@@ -94,8 +94,8 @@ fn operations(token: Token) -> Vec<(&'static str, Vec<Command>)> {
         ("retry", vec![Retry::new(running(), holder()).into()]),
         ("retry later", vec![Retry { delay: Seconds::from(5), ..Retry::new(running(), holder()) }.into()]),
         ("timeout", vec![Timeout { jids: vec![running()] }.into()]),
-        ("hand back", vec![Release { jid: running(), holder: holder() }.into()]),
-        ("cancel", vec![Cancel { jids: vec![running(), jid("scheduled")] }.into()]),
+        ("hand back", vec![Release::new(running(), holder()).into()]),
+        ("cancel", vec![Cancel::new(vec![running(), jid("scheduled")]).into()]),
     ]
 }
 

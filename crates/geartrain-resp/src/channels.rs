@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use geartrain_core::wire::{self, EventBatch};
-use geartrain_core::{Backend, BackendError, Event, PositionedEvent, Subscription, SubscriptionEnd};
+use geartrain_core::wire::{self, EventBatch, EventRecord};
+use geartrain_core::{Backend, BackendError, PositionedEvent, Subscription, SubscriptionEnd};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -287,9 +287,7 @@ impl Channels {
             }
         }
         if subscribers.channels.contains_key(EVENTS) && !events.is_empty() {
-            let events: Vec<(u64, Event)> =
-                events.iter().map(|published| (published.position, Event::clone(&published.event))).collect();
-            let batch: EventBatch = (0, events);
+            let batch: EventBatch = (0, events.iter().map(EventRecord::from).collect());
             subscribers.publish_to_channel(&Bytes::from_static(EVENTS), &wire::encode(&batch).into());
         }
     }

@@ -657,9 +657,13 @@ where
 
     /// Sends the next batch.
     async fn send(&mut self) {
-        let Gathered { calls, slots, .. } = std::mem::take(&mut self.gathered);
+        let Gathered { mut calls, slots, .. } = std::mem::take(&mut self.gathered);
         if slots.is_empty() {
             return;
+        }
+        if calls.iter().any(|call| call.command.records_caller()) {
+            let recording = calls.iter_mut().filter(|call| call.command.records_caller());
+            recording.for_each(|call| call.by = Some(self.session.caller(call.by.as_deref())));
         }
         // Not in the future below: batches must be sent in their order.
         self.shared.channels.opened().await;

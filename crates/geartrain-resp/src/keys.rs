@@ -106,7 +106,7 @@ pub(crate) fn read(request: &[Bytes]) -> Result<(Vec<Call>, KeyRead), String> {
         _ => (Question::Kind, vec![key(1)?]),
     };
     let now = Timestamp::new(BEFORE_ALL).ok();
-    let calls = keys.iter().map(|key| Call { now, command: key.command(&question) }).collect();
+    let calls = keys.iter().map(|key| Call { now, ..Call::from(key.command(&question)) }).collect();
     Ok((calls, KeyRead { question, keys }))
 }
 

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use geartrain_core::wire::{self, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
+use geartrain_core::wire::{self, EventRecord, EventsReply, ParkReply, ParkedPop, ParkedPopNotice, Request};
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Command, Event, PopReply, QueueName, Refusal, Release, Reply,
-    Seconds,
+    Answer, Backend, BackendError, Call, Command, PopReply, QueueName, Refusal, Release, Reply, Seconds,
 };
 use geartrain_front::{PIECE_BYTES, Pieces, RepeatedWarning, encode_off_thread};
 use tokio_util::sync::CancellationToken;
@@ -85,7 +84,7 @@ pub(crate) fn commands(request: Request, parked: &ParkedPops) -> Option<(Vec<Cal
                 })
                 .collect();
             let pops = requested.iter().filter(|(wait, is_new)| *is_new && !waits_for_readiness(wait));
-            let calls = pops.map(|(wait, _)| Call { now, command: wait.pop.clone().into() }).collect();
+            let calls = pops.map(|(wait, _)| Call { now, ..Call::from(wait.pop.clone()) }).collect();
             Some((calls, PendingReply::Park { process, parked: requested }))
         }
         _ => None,
@@ -264,7 +263,7 @@ pub(crate) async fn answer(
                     while events.len() < count.get()
                         && let Some(Ok(published)) = stream.next().now_or_never()
                     {
-                        events.push((published.position, Event::clone(&published.event)));
+                        events.push(EventRecord::from(&published));
                     }
                     Ok(events)
                 }

@@ -193,6 +193,15 @@ impl Session {
         self.shared.peers().get(&self.number).map(|(_, name)| name.clone()).unwrap_or_default()
     }
 
+    /// Who asks: the name that the call gives or that the client has set, and the address.
+    pub(crate) fn caller(&self, given: Option<&str>) -> Arc<str> {
+        let (address, name) = self.shared.peers().get(&self.number).cloned().unwrap_or_default();
+        match given.unwrap_or(&name) {
+            "" => address.into(),
+            name => format!("{name} ({address})").into(),
+        }
+    }
+
     pub(crate) fn rename(&self, name: String) {
         if let Some(peer) = self.shared.peers().get_mut(&self.number) {
             peer.1 = name;

@@ -72,12 +72,12 @@ async fn a_batch_is_answered_command_by_command() {
     let server = Server::start().await;
     let mut peer = server.peer().await;
     let batch = Request::Batch(vec![
-        Call { now: Some(Timestamp::from(7)), command: put("j").into() },
+        Call::at(Timestamp::from(7), put("j")),
         Call::from(Length { queue: queue("q") }),
-        Call::from(geartrain_core::Release {
-            jid: Jid::new("nobody").unwrap(),
-            holder: Holder::Worker(WorkerName::new("w").unwrap()),
-        }),
+        Call::from(geartrain_core::Release::new(
+            Jid::new("nobody").unwrap(),
+            Holder::Worker(WorkerName::new("w").unwrap()),
+        )),
     ]);
     let answers: Vec<Answer> = ask(&mut peer, &batch).await;
     let refused = Refusal::NoSuchJob { jid: Jid::new("nobody").unwrap() };
@@ -257,9 +257,9 @@ async fn events_are_published_and_can_be_replayed() {
         events.extend(heard);
     }
     let put_event = |jid: &str| Event::Put { jid: Jid::new(jid).unwrap(), queue: queue("q") };
-    assert!(newest < events[0].0 && events[0].0 < events[1].0);
+    assert!(newest < events[0].position && events[0].position < events[1].position);
     assert_eq!(
-        events.iter().map(|(_, event)| event.clone()).collect::<Vec<_>>(),
+        events.iter().map(|record| record.event.clone()).collect::<Vec<_>>(),
         [put_event("a"), put_event("b")]
     );
     let since = |after, count| Request::Since { after, count: Count::new(count).unwrap() };
@@ -267,7 +267,7 @@ async fn events_are_published_and_can_be_replayed() {
     assert_eq!(replayed.unwrap(), events);
     let replayed: EventsReply = ask(&mut peer, &since(newest, 1)).await;
     assert_eq!(replayed.unwrap(), events[..1]);
-    let replayed: EventsReply = ask(&mut peer, &since(events[1].0 + 1, 1)).await;
+    let replayed: EventsReply = ask(&mut peer, &since(events[1].position + 1, 1)).await;
     assert!(matches!(replayed, Err(Refusal::CursorAhead { .. })), "{replayed:?}");
     server.end().await;
 }
@@ -280,7 +280,7 @@ async fn a_job_ending_is_delivered_to_the_result_stream_of_its_waiter() {
     let waiter = ResultWaiter { stream_id: 5, connection: 1, number: 9 };
     let options = PutOptions { attach: Some(waiter), ..PutOptions::default() };
     let awaited = Put { options: Some(Box::new(options)), ..put("j") };
-    let cancel = geartrain_core::Cancel { jids: vec![Jid::new("j").unwrap()] };
+    let cancel = geartrain_core::Cancel::new(vec![Jid::new("j").unwrap()]);
     let batch = Request::Batch(vec![awaited.into(), cancel.into()]);
     peer.send(&call(&batch)).await;
     // Delivered before the reply to the call that caused it.
@@ -291,6 +291,37 @@ async fn a_job_ending_is_delivered_to_the_result_stream_of_its_waiter() {
     assert!(matches!(delivery.item, StreamItem::Ended(..)));
     assert_eq!(wire::decode::<Vec<Answer>>(&peer.bytes().await).unwrap().len(), 2);
     peer.ask(&["UNSUBSCRIBE", "gt:front:5"]).await;
+    server.end().await;
+}
+
+/// A tombstone names the client's address, and the name that it has set or that the call gives.
+#[tokio::test]
+async fn who_cancelled_a_job_is_known_by_name_and_address() {
+    let server = Server::start().await;
+    let mut peer = driver(&server).await;
+    let jid = |name: &str| Jid::new(name).unwrap();
+    let mut callers = Vec::new();
+    for (name, by) in [("a", None), ("b", None), ("c", Some("ana@desk".into()))] {
+        if name == "b" {
+            peer.ask(&["CLIENT", "SETNAME", "billing"]).await;
+        }
+        let cancel = Call { by, ..Call::from(geartrain_core::Cancel::new(vec![jid(name)])) };
+        let canceled = geartrain_core::Canceled { jid: jid(name) };
+        let batch = Request::Batch(vec![put(name).into(), cancel, canceled.into()]);
+        let mut answers: Vec<Answer> = ask(&mut peer, &batch).await;
+        let Some(Ok(Reply::Canceled(Some(tombstone)))) = answers.pop() else { panic!("{answers:?}") };
+        callers.push(tombstone.by.unwrap());
+    }
+    let address = callers[0].clone();
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    assert_eq!(callers[1..], [format!("billing ({address})"), format!("ana@desk ({address})")]);
+    // Qless's calls name the client too.
+    peer.ask(&["EVAL", "return 1", "0", "put", "7", "w", "q", "d", "k", "{}", "0"]).await;
+    peer.ask(&["EVAL", "return 1", "0", "cancel", "8", "d"]).await;
+    let batch = Request::Batch(vec![geartrain_core::Canceled { jid: jid("d") }.into()]);
+    let mut answers: Vec<Answer> = ask(&mut peer, &batch).await;
+    let Some(Ok(Reply::Canceled(Some(tombstone)))) = answers.pop() else { panic!("{answers:?}") };
+    assert_eq!(tombstone.by, Some(format!("billing ({address})")));
     server.end().await;
 }
 

@@ -108,7 +108,7 @@ fn put(jid: &str, waiter: Option<ResultWaiter>) -> Call {
 }
 
 fn cancel(jids: impl IntoIterator<Item = String>) -> Call {
-    Cancel { jids: jids.into_iter().map(|jid| Jid::new(&jid).unwrap()).collect() }.into()
+    Cancel::new(jids.into_iter().map(|jid| Jid::new(&jid).unwrap()).collect()).into()
 }
 
 /// One thread, so that a stream that was woken is polled before the client sees its reply.

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use geartrain_core::{
-    Event, FailedBy, HistoryEntry, HistoryEvent, Jid, Job, JobState, PositionedEvent, StoredResult, Timestamp,
+    EndReason, Event, FailedBy, HistoryEntry, HistoryEvent, Jid, Job, JobState, PositionedEvent,
+    StoredResult, Timestamp, Tombstone,
 };
 
 use crate::batch::{cut, cut_text};
@@ -44,13 +45,22 @@ pub fn result_of(event: &Event) -> Option<&Jid> {
     }
 }
 
-/// The changes of events, with the jobs and results that were looked up for them.
+/// The job whose tombstone to look up for an event.
+pub fn tombstone_of(event: &Event) -> Option<&Jid> {
+    match event {
+        Event::Canceled { jid, was: Some(_) } => Some(jid),
+        _ => None,
+    }
+}
+
+/// The changes of events, with the jobs, results and tombstones that were looked up for them.
 pub fn changes(
     received: &[ReceivedEvent],
     jobs: &HashMap<Jid, Job>,
     results: &HashMap<Jid, StoredResult>,
+    tombstones: &HashMap<Jid, Tombstone>,
 ) -> Batch {
-    let mut matcher = HistoryMatcher { jobs, seen: HashMap::new() };
+    let mut matcher = HistoryMatcher { jobs, tombstones, seen: HashMap::new() };
     let mut changes = Vec::with_capacity(received.len());
     // From the last to the first, because histories are matched from their ends: entries older than the log
     // are at their beginnings.
@@ -87,6 +97,7 @@ enum EntryKind {
     TimedOut,
     HandedBack,
     Crashed,
+    Canceled,
 }
 
 impl EntryKind {
@@ -106,6 +117,7 @@ impl EntryKind {
 /// Matches events with entries of the jobs' histories.
 struct HistoryMatcher<'a> {
     jobs: &'a HashMap<Jid, Job>,
+    tombstones: &'a HashMap<Jid, Tombstone>,
     /// How many entries of each kind belong to later events.
     seen: HashMap<(&'a Jid, EntryKind), usize>,
 }
@@ -202,12 +214,18 @@ impl<'a> HistoryMatcher<'a> {
                 settled: false,
                 ..ended(jid, Ending::Lost, self.time_of(jid, EntryKind::TimedOut, received.at))
             },
-            Event::Canceled { jid, was: Some((queue, worker)) } => Ended {
-                queue: Some(queue.clone()),
-                worker: worker.clone(),
-                attempted: worker.is_some(),
-                ..ended(jid, Ending::Canceled, (received.at.get(), false))
-            },
+            Event::Canceled { jid, was: Some((queue, worker)) } => {
+                // A tombstone is that of the last cancellation.
+                let is_last = self.seen.insert((jid, EntryKind::Canceled), 1).is_none();
+                let tombstone = self.tombstones.get(jid).filter(|_| is_last);
+                Ended {
+                    queue: Some(queue.clone()),
+                    worker: worker.clone(),
+                    attempted: worker.is_some(),
+                    message: tombstone.and_then(reason_of),
+                    ..ended(jid, Ending::Canceled, (received.at.get(), false))
+                }
+            }
             Event::Abandoned { jid, queue } => Ended {
                 queue: Some(queue.clone()),
                 attempted: false,
@@ -241,11 +259,11 @@ impl<'a> HistoryMatcher<'a> {
     /// The time of an event, and whether it is from the history.
     fn time_of(&mut self, jid: &'a Jid, kind: EntryKind, received: Timestamp) -> (f64, bool) {
         let later = self.seen.entry((jid, kind)).or_default();
-        let found = self.jobs.get(jid).and_then(|job| nth_from_end(&job.history, kind, *later));
+        let found = self.jobs.get(jid).and_then(|job| when_from_end(job, kind, *later));
         *later += 1;
         match found {
-            Some(entry) if entry.when.floor() == received.floor() => (received.get(), true),
-            Some(entry) => (entry.when.get(), true),
+            Some(when) if when.floor() == received.floor() => (received.get(), true),
+            Some(when) => (when.get(), true),
             None => (received.get(), false),
         }
     }
@@ -264,6 +282,26 @@ impl<'a> HistoryMatcher<'a> {
             ..ended
         }
     }
+}
+
+/// Who cancelled a job and why, as far as that is known.
+fn reason_of(tombstone: &Tombstone) -> Option<String> {
+    let by = tombstone.by.as_ref().map(|by| format!("by {by}"));
+    let because = tombstone.because.as_ref().map(|because| format!("because {because}"));
+    let known: Vec<String> = by.into_iter().chain(because).collect();
+    (!known.is_empty()).then(|| cut_text(&known.join(", ")))
+}
+
+/// When the last entry but `later` of a kind was made. Releases and crashes are ends of attempts, and were entries
+/// of the history once.
+fn when_from_end(job: &Job, kind: EntryKind, later: usize) -> Option<Timestamp> {
+    let reason = match kind {
+        EntryKind::HandedBack => Some(EndReason::Released),
+        EntryKind::Crashed => Some(EndReason::WorkerLost),
+        _ => None,
+    };
+    let end = job.attempts.iter().rev().filter(|end| Some(end.reason) == reason).nth(later);
+    end.map(|end| end.when).or_else(|| nth_from_end(&job.history, kind, later).map(|entry| entry.when))
 }
 
 fn nth_from_end(history: &[HistoryEntry], kind: EntryKind, later: usize) -> Option<&HistoryEntry> {

@@ -19,7 +19,7 @@ mod tests;
 pub use batch::{Batch, Change, Ended, Gap, ResultRecord, Started};
 pub use entry::{Ending, Entry, Query};
 pub use error::LogError;
-pub use from_events::{ReceivedEvent, changes, job_of, result_of};
+pub use from_events::{ReceivedEvent, changes, job_of, result_of, tombstone_of};
 pub use recorder::{OpenedLog, Recorder};
 pub use result_log::ResultLog;
 pub use size::LogSize;

@@ -293,12 +293,13 @@ fn a_time_combines_the_history_and_the_receive_time() {
         published: PositionedEvent {
             position,
             event: Arc::new(Event::Popped { jid: jid(1), queue: queue.clone(), worker: worker.clone() }),
+            at: None,
         },
         at,
     };
     let times = |history: Vec<HistoryEntry>, events: &[ReceivedEvent]| -> Vec<(f64, bool)> {
         let jobs = HashMap::from([(jid(1), Job { history, ..job.clone() })]);
-        let batch = changes(events, &jobs, &HashMap::new());
+        let batch = changes(events, &jobs, &HashMap::new(), &HashMap::new());
         let times = batch.changes.iter().map(|change| match change {
             Change::Started(started) => (started.at, started.exact),
             other => panic!("{other:?}"),

@@ -5,11 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use geartrain::{
-    Call, Client, Clock, Event, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult, Subscription,
-    SubscriptionEnd,
+    Call, Canceled, Client, Clock, Event, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult,
+    Subscription, SubscriptionEnd, Tombstone,
 };
 use geartrain_core::SystemClock;
-use geartrain_results::{Batch, Change, Gap, LogTarget, ReceivedEvent, Recorder, changes, job_of, result_of};
+use geartrain_results::{
+    Batch, Change, Gap, LogTarget, ReceivedEvent, Recorder, changes, job_of, result_of, tombstone_of,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -125,7 +127,8 @@ impl ResultRecorder {
         let events = || received.iter().map(|received| &*received.published.event);
         let jobs = self.jobs(events()).await;
         let results = self.results(events()).await;
-        let batch = changes(received, &jobs, &results);
+        let tombstones = self.tombstones(events()).await;
+        let batch = changes(received, &jobs, &results, &tombstones);
         self.position = batch.position;
         let written = self.log.write(batch).await;
         self.client.backend().ack_events(self.log.durable_position());
@@ -196,6 +199,20 @@ impl ResultRecorder {
             _ => None,
         });
         results.collect()
+    }
+
+    async fn tombstones(&mut self, events: impl Iterator<Item = &Event>) -> HashMap<Jid, Tombstone> {
+        let calls: Vec<Call> =
+            events.filter_map(tombstone_of).map(|jid| Canceled { jid: jid.clone() }.into()).collect();
+        if calls.is_empty() {
+            return HashMap::new();
+        }
+        let replies = request(&self.client, calls).await.unwrap_or_default();
+        let tombstones = replies.into_iter().filter_map(|reply| match reply {
+            Reply::Canceled(Some(tombstone)) => Some((tombstone.jid.clone(), *tombstone)),
+            _ => None,
+        });
+        tombstones.collect()
     }
 }
 

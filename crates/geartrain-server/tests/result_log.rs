@@ -180,7 +180,7 @@ fn check_every_ending(logged: &LoggedServer) {
     // Released by its worker, and then lost with another one.
     logged.put("handed");
     let job = logged.pop("w1");
-    logged.run(client.run(Release { jid: job.jid.clone(), holder: job.holder() }));
+    logged.run(client.run(Release::new(job.jid.clone(), job.holder())));
     logged.pop("w2");
     let worker = WorkerName::new("w2").unwrap();
     logged.run(client.run(WorkerLost { worker, evidence: Some("killed by signal 9".to_owned()) }));
@@ -205,7 +205,7 @@ fn check_every_ending(logged: &LoggedServer) {
     let mail = QueueName::new("mail").unwrap();
     let pop_in = |seconds: i32| {
         let pop = Pop::new(mail.clone(), WorkerName::new("w2").unwrap());
-        let call = Call { now: Some(SystemClock.now() + Seconds::from(seconds)), command: pop.into() };
+        let call = Call::at(SystemClock.now() + Seconds::from(seconds), pop);
         match logged.run(client.batch(vec![call])).remove(0) {
             Ok(Reply::Pop(reply)) => reply.jobs.into_iter().next(),
             other => panic!("{other:?}"),

@@ -93,7 +93,7 @@ fn small_client(backend: &StoreBackend, seconds: f64, run: &str) -> Result<Vec<D
         latencies.push(due.elapsed());
         jids.push(jid);
     }
-    one(backend, Cancel { jids })?;
+    one(backend, Cancel::new(jids))?;
     Ok(latencies)
 }
 

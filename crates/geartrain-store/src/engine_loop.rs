@@ -330,7 +330,10 @@ impl EngineLoop {
                 for at in 0..batch.len() {
                     self.prefetch_for(batch[at..].iter().map(|call| &call.command));
                     self.prefetched = self.prefetched.saturating_sub(1);
-                    let Call { now: given, command } = &mut batch[at];
+                    let Call { now: given, command, by } = &mut batch[at];
+                    if by.is_some() && command.records_caller() {
+                        self.effects.by = by.take();
+                    }
                     answers.push(self.execute(given.unwrap_or(now), command));
                     self.serve_dirty_queues(now);
                 }

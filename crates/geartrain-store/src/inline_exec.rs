@@ -227,7 +227,8 @@ fn inline_steps(command: &Command) -> Option<usize> {
         | Command::Progress(_)
         | Command::Chunk(_)
         | Command::Status(_)
-        | Command::Get(_) => Some(1),
+        | Command::Get(_)
+        | Command::Canceled(_) => Some(1),
         _ => None,
     }
 }

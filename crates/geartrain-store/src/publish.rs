@@ -1,7 +1,9 @@
 //! Publishing after the commit: events to subscribers, then items to result streams, then replies to callers.
 
 use flume::Sender;
-use geartrain_core::{Answer, Call, Event, PopReply, Refusal, ResultStream, StreamMessage, Subscription};
+use geartrain_core::{
+    Answer, Call, PopReply, Refusal, ResultStream, StreamMessage, Subscription, TimedEvent,
+};
 
 use crate::error::StoreError;
 use crate::inline_exec::InFlightGuard;
@@ -84,7 +86,7 @@ pub(crate) struct Publisher {
 /// What some commands caused outside the engine.
 #[derive(Default)]
 pub(crate) struct Publication {
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<TimedEvent>,
     /// The position of the last event.
     pub(crate) last_position: u64,
     pub(crate) deliveries: Vec<StreamMessage>,

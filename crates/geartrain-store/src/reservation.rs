@@ -3,7 +3,8 @@
 
 use geartrain_core::engine::Engine;
 use geartrain_core::{
-    AnnounceChange, Capability, Command, JobResult, Payload, Pop, PutOptions, QueueName, SpillLocation,
+    ATTEMPT_MESSAGE_BYTES_MAX, Act, AnnounceChange, BulkAct, CALLER_BYTES_MAX, CASCADE_MAX, Capability,
+    Command, GROUP_BYTES_MAX, JobResult, Payload, Pop, PutOptions, QueueName, SELECT_MAX, SpillLocation,
 };
 
 /// Log bytes of a command without arguments, generously.
@@ -14,10 +15,14 @@ const POPPED_JOB_BYTES: usize = 256;
 const TICK_STEP_BYTES: usize = 1 << 10;
 /// Log bytes per cancelled job.
 const CANCELLED_JOB_BYTES: usize = 64;
+/// Log bytes per job that a bulk change moves, with an event that may be retained.
+const MOVED_JOB_BYTES: usize = 192;
 /// Log bytes per flushed item: a job, or the text of an option or a tag.
 const FLUSHED_BYTES: usize = 64;
 /// A command with more argument bytes does not count as freeing space.
 const FREEING_BYTES_MAX: usize = 64 << 10;
+/// Log bytes per step of a dependency policy: a job that fails, with message and event.
+const POLICY_STEP_BYTES: usize = 512;
 /// Log bytes per announced capability, besides its names.
 const CAPABILITY_BYTES: usize = 32;
 
@@ -46,6 +51,7 @@ pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
     match command {
         Command::Pop(_)
         | Command::Cancel(_)
+        | Command::Act(Act { act: BulkAct::Cancel { .. }, .. })
         | Command::Release(_)
         | Command::Unrecur(_)
         | Command::ForgetQueues(_)
@@ -59,17 +65,23 @@ pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
         | Command::Queues(_)
         | Command::Workers(_)
         | Command::WorkerJobs(_)
+        | Command::WhyQueue(_)
         | Command::PriorityCounts(_) => true,
         Command::Complete(_) | Command::Fail(_) | Command::Retry(_) => {
-            command_bytes(command, engine) <= FREEING_BYTES_MAX
+            own_bytes(command, engine) <= FREEING_BYTES_MAX
         }
         Command::Heartbeat(heartbeat) => heartbeat.payload.is_none(),
         other => command_bytes(other, engine) == 0,
     }
 }
 
-/// Log bytes of a command: its arguments and a generous amount for what it moves; 0 if it only reads.
+/// Log bytes of a command and of the dependency policies that it may apply; 0 if it only reads.
 pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
+    own_bytes(command, engine) + POLICY_STEP_BYTES * engine.policy_steps(command)
+}
+
+/// Log bytes of a command: its arguments and a generous amount for what it moves; 0 if it only reads.
+fn own_bytes(command: &Command, engine: &Engine) -> usize {
     let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, payload_bytes);
     let options =
         |put: &PutOptions| put.unique.as_ref().map_or(0, |key| key.as_bytes().len()) + payload(&put.metadata);
@@ -99,6 +111,8 @@ pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
         | Command::Why(_)
         | Command::RollCall(_)
         | Command::Announced(_)
+        | Command::Canceled(_)
+        | Command::Select(_)
         // A chunk is delivered and not stored.
         | Command::Chunk(_) => return 0,
         // A new name is logged as well, and an event names the queue.
@@ -112,8 +126,16 @@ pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
             payload(&complete.payload) + result(&complete.result) + next
         }
         Command::Fail(fail) => 2 * fail.message.len() + payload(&fail.payload) + result(&fail.result),
-        Command::Retry(retry) => message(&retry.message),
-        Command::Cancel(cancel) => CANCELLED_JOB_BYTES * cancel.jids.len(),
+        // In the end of the attempt as well, as far as that is stored.
+        Command::Retry(retry) => message(&retry.message) + ATTEMPT_MESSAGE_BYTES_MAX + GROUP_BYTES_MAX,
+        Command::Release(release) => release.message.as_ref().map_or(0, |_| ATTEMPT_MESSAGE_BYTES_MAX),
+        // The caller and the reason are in the delta of each job.
+        Command::Cancel(cancel) => {
+            let because = cancel.because.as_ref().map_or(0, String::len);
+            let jobs = if cancel.cascade { CASCADE_MAX } else { cancel.jids.len() };
+            (CANCELLED_JOB_BYTES + CALLER_BYTES_MAX + because) * jobs
+        }
+        Command::Act(act) => act_bytes(act),
         // Logged as evidence, and again in the failure of each job that it ends.
         Command::WorkerLost(lost) => {
             engine.held_by(&lost.worker) * (COMMAND_BYTES + 2 * message(&lost.evidence))
@@ -132,4 +154,25 @@ pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
         _ => 0,
     };
     argument_bytes + COMMAND_BYTES
+}
+
+/// Log bytes of a bulk change.
+fn act_bytes(act: &Act) -> usize {
+    let jobs = act.count.get().max(act.only.len());
+    let queue = |queue: &Option<QueueName>| queue.as_ref().map_or(0, |queue| queue.as_str().len());
+    match &act.act {
+        // As many again, and more, may depend on them.
+        BulkAct::Cancel { because } => {
+            let because = because.as_ref().map_or(0, String::len);
+            (CANCELLED_JOB_BYTES + CALLER_BYTES_MAX + because) * (jobs + 2 * SELECT_MAX)
+        }
+        BulkAct::AddTags { tags } | BulkAct::RemoveTags { tags } => {
+            let tags: usize = tags.iter().map(|tag| MOVED_JOB_BYTES + tag.as_str().len()).sum();
+            tags * jobs
+        }
+        BulkAct::Requeue { queue: to } | BulkAct::Unfail { queue: to } => {
+            (MOVED_JOB_BYTES + queue(to)) * jobs
+        }
+        _ => MOVED_JOB_BYTES * jobs,
+    }
 }

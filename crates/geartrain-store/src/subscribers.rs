@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flume::{Receiver, Sender, WeakSender};
-use geartrain_core::{Event, PositionedEvent, Refusal, Subscription, SubscriptionEnd};
+use geartrain_core::{PositionedEvent, Refusal, Subscription, SubscriptionEnd, TimedEvent};
 
 /// Events a slow subscriber may lag behind: more than any one command causes.
 const LAG_EVENTS_MAX: usize = 1 << 18;
@@ -58,14 +58,15 @@ impl Subscribers {
     }
 
     /// Sends consecutive events, of which the last has position `last`, to all subscribers.
-    pub(crate) fn publish(&mut self, events: Vec<Event>, last: u64) {
+    pub(crate) fn publish(&mut self, events: Vec<TimedEvent>, last: u64) {
         self.last_position = last;
         if self.all.is_empty() {
             return;
         }
         let before = last.wrapping_sub(events.len() as u64);
-        for (event, number) in events.into_iter().zip(1..) {
-            self.send(&PositionedEvent { position: before.wrapping_add(number), event: Arc::new(event) });
+        for (TimedEvent { at, event }, number) in events.into_iter().zip(1..) {
+            let position = before.wrapping_add(number);
+            self.send(&PositionedEvent { position, event: Arc::new(event), at: Some(at) });
         }
     }
 

@@ -140,12 +140,12 @@ fn the_log_is_recycled_while_payload_files_are_copied() {
     });
     // The pinned files stay when their jobs are gone; later ones do not.
     let pinned = names(&scratch.data(), "payloads-");
-    run(&backend, Cancel { jids: (0..4).map(jid).collect() });
+    run(&backend, Cancel::new((0..4).map(jid).collect()));
     let checkpoints = names(&scratch.data(), "checkpoint-");
     let mut number = 100;
     until(|| {
         put(&backend, number, LARGE_BYTES);
-        run(&backend, Cancel { jids: vec![jid(number)] });
+        run(&backend, Cancel::new(vec![jid(number)]));
         number += 1;
         names(&scratch.data(), "checkpoint-").iter().filter(|name| !checkpoints.contains(*name)).count() == 2
             && names(&scratch.data(), "log-").iter().all(|name| !name.ends_with("00001"))
@@ -312,7 +312,7 @@ fn copies_made_under_load_have_everything_acknowledged_before() {
                 acknowledged.store(number + 1, Ordering::SeqCst);
                 // Every other job is cancelled ten jobs later, so that payload files are released.
                 if number >= 10 && number.is_multiple_of(2) {
-                    run(&backend, Cancel { jids: vec![jid(number - 10)] });
+                    run(&backend, Cancel::new(vec![jid(number - 10)]));
                 }
                 if stop.load(Ordering::SeqCst) {
                     return;
@@ -389,7 +389,7 @@ fn jid(number: u64) -> Jid {
 }
 
 fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
-    let call = Call { now: None, command: command.into() };
+    let call = Call::from(command);
     block_on(backend.execute(vec![call])).unwrap().remove(0).unwrap()
 }
 

@@ -100,7 +100,7 @@ fn about_to_release(disk: &HoldingDisk) -> Lockstep {
 
 fn put_and_cancel(store: &mut Lockstep, number: u64) {
     store.execute_one(job(number, 500_000)).unwrap().unwrap();
-    store.execute_one(Cancel { jids: vec![jid(number)] }.into()).unwrap().unwrap();
+    store.execute_one(Cancel::new(vec![jid(number)]).into()).unwrap().unwrap();
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn background_tasks_lose_nothing_on_a_failing_disk() {
             }
             // If this fails, it is unknown whether the job is there.
             if number >= ALIVE && kept.remove(&(number - ALIVE)) {
-                let _ = store.execute_one(Cancel { jids: vec![jid(number - ALIVE)] }.into());
+                let _ = store.execute_one(Cancel::new(vec![jid(number - ALIVE)]).into());
             }
         }
         let files = disk.list().unwrap_or_default();

@@ -25,7 +25,7 @@ fn put(backend: &StoreBackend, number: usize) {
 
 /// The position of the next event, and the number of the job that was put.
 fn next(events: &mut Box<dyn Subscription>) -> (u64, usize) {
-    let PositionedEvent { position, event } = block_on(events.next()).unwrap();
+    let PositionedEvent { position, event, .. } = block_on(events.next()).unwrap();
     match &*event {
         Event::Put { jid, .. } => (position, jid.to_string()[1..].parse().unwrap()),
         other => panic!("{other:?}"),

@@ -342,7 +342,7 @@ impl Client {
             return self.put();
         }
         let jid = scheduled.swap_remove(self.rng.usize(..scheduled.len()));
-        run(&self.backend, Cancel { jids: vec![jid.clone()] }).unwrap();
+        run(&self.backend, Cancel::new(vec![jid.clone()])).unwrap();
         self.jobs.insert(jid, missing_job());
     }
 
@@ -490,7 +490,7 @@ fn the_good_parts_of_a_checkpoint_are_restored_as_a_last_resort() {
     }
     // Not only puts behind the checkpoint: some of the jobs in it are cancelled, and some are popped.
     for number in 0..20 {
-        run(&backend, Cancel { jids: vec![jid(number * 150 + 7)] }).unwrap();
+        run(&backend, Cancel::new(vec![jid(number * 150 + 7)])).unwrap();
         run(&backend, Pop::new(mail(), WorkerName::new("w1").unwrap())).unwrap();
     }
     drop(backend);
@@ -569,7 +569,7 @@ fn open(directory: &Path) -> StoreBackend {
 }
 
 fn run(backend: &StoreBackend, command: impl Into<Command>) -> Answer {
-    let call = Call { now: None, command: command.into() };
+    let call = Call::from(command);
     block_on(backend.execute(vec![call])).unwrap().remove(0)
 }
 

@@ -91,7 +91,7 @@ fn batches_of_any_size_are_executed_in_the_order_sent() {
         let put = |number: usize| {
             let put =
                 Put::new(queue.clone(), jid(thread as usize * JOBS + number), Klass::new("k").unwrap(), "{}");
-            Call { now: Some(Timestamp::from(1_000)), command: put.into() }
+            Call::at(Timestamp::from(1_000), put)
         };
         let (mut sent, mut in_flight) = (0, VecDeque::new());
         while sent < JOBS {

@@ -168,7 +168,7 @@ fn open(directory: &Path, round: u64) -> StoreBackend {
 fn received_events(events: &mut dyn Subscription) -> Vec<(u64, Arc<Event>)> {
     let mut received = Vec::new();
     while let Poll::Ready(next) = events.next().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        let PositionedEvent { position, event } = next.unwrap();
+        let PositionedEvent { position, event, .. } = next.unwrap();
         received.push((position, event));
     }
     received

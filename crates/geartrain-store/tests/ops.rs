@@ -331,7 +331,7 @@ fn open(directory: &Path, checkpoint_bytes_min: u64) -> StoreBackend {
 }
 
 fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
-    let call = Call { now: None, command: command.into() };
+    let call = Call::from(command);
     block_on(backend.execute(vec![call])).unwrap().remove(0).unwrap()
 }
 

@@ -38,8 +38,7 @@ fn unique(key: &str) -> Option<UniqueKey> {
 }
 
 fn run<O: Operation>(backend: &StoreBackend, operation: O) -> O::Reply {
-    let answer =
-        block_on(backend.execute(vec![Call { now: None, command: operation.into() }])).unwrap().remove(0);
+    let answer = block_on(backend.execute(vec![Call::from(operation)])).unwrap().remove(0);
     O::answer(answer.unwrap()).unwrap()
 }
 
@@ -184,7 +183,7 @@ fn streams_end_when_the_backend_is_shut_down() {
     for backend in [in_memory(), open(&SimDisk::new(1))] {
         let mut stream = open_stream(&backend, 1);
         run(&backend, put("j1", awaited_by(1, 1)));
-        run(&backend, Cancel { jids: vec![jid("j1")] });
+        run(&backend, Cancel::new(vec![jid("j1")]));
         block_on(backend.shut_down());
         // Items sent before are still received.
         assert!(matches!(

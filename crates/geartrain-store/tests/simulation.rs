@@ -238,7 +238,7 @@ impl<'a> Simulation<'a> {
         self.model_tokens.learn(step.number, &expected);
         self.possible.push_back(self.model.clone());
         self.sent += 1;
-        let call = Call { now: Some(step.now), command: self.tokens.command(&step.command) };
+        let call = Call::at(step.now, self.tokens.command(&step.command));
         let reply = self.store.send(vec![call]);
         self.in_flight.push_back(InFlight { number: self.sent, step, reply, expected, events });
     }
@@ -320,7 +320,7 @@ impl<'a> Simulation<'a> {
 /// The next number of a counter was never allocated, and those in between were requested.
 fn check_counter(store: &mut Lockstep, model: &mut Model, counter: &str, last: u64) -> Result<(), String> {
     let command = Command::from(AllocateIds { counter: counter.to_owned(), count: Count::ONE });
-    let next = execute(store, Call { now: None, command: command.clone() })?;
+    let next = execute(store, Call::from(command.clone()))?;
     match (next, model.run(Timestamp::ZERO, &command).0) {
         (Ok(Reply::AllocateIds(next)), Ok(Reply::AllocateIds(most))) if next > last && next <= most => Ok(()),
         (next, most) => Err(format!(
@@ -430,7 +430,7 @@ fn differs(store: &mut Lockstep, mut model: Model, now: Timestamp) -> Option<Str
         )
     };
     for command in final_reads(&model.jids(), &days).into_iter().filter(looks) {
-        let call = Call { now: Some(now), command: command.clone() };
+        let call = Call::at(now, command.clone());
         let answer = match execute(store, call) {
             Ok(answer) => without_tokens(answer),
             Err(error) => return Some(format!("{command:?} is not answered: {error}")),

@@ -181,7 +181,7 @@ fn a_backup_has_the_payloads_while_files_are_created_and_removed() {
             // Meanwhile files are emptied and removed.
             for number in 50..100 {
                 put(&backend, number..number + 1, 300);
-                run(&backend, Cancel { jids: vec![jid(number)] });
+                run(&backend, Cancel::new(vec![jid(number)]));
             }
             let copied = copy.join().unwrap();
             assert!(copied.payload_files > 0 && copied.payload_file_bytes > 0, "{copied:?}");
@@ -214,7 +214,7 @@ fn a_reply_has_its_payload_and_the_file_is_removed_when_no_checkpoint_needs_it()
         settle(&mut store);
     }
     assert_eq!((has("payloads-"), has("checkpoint-")), (2, 0));
-    let sent = store.send(vec![Get { jid: jid(0) }.into(), Cancel { jids: vec![jid(0)] }.into()]);
+    let sent = store.send(vec![Get { jid: jid(0) }.into(), Cancel::new(vec![jid(0)]).into()]);
     // The reply, and the whole checkpoint, are written in one step.
     store.engine_step();
     store.engine_step();
@@ -279,7 +279,7 @@ fn spilled(scratch: &Scratch, options: &StoreOptions, jobs: u64) -> StoreBackend
         let old = names(&scratch.data());
         until(&backend, || {
             put(&backend, 1_000..1_010, 200);
-            run(&backend, Cancel { jids: (1_000..1_010).map(jid).collect() });
+            run(&backend, Cancel::new((1_000..1_010).map(jid).collect()));
             names(&scratch.data()).iter().any(|name| name.starts_with("checkpoint-") && !old.contains(name))
         });
     }
@@ -301,7 +301,7 @@ fn until(backend: &StoreBackend, condition: impl Fn() -> bool) {
 }
 
 fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
-    let call = Call { now: None, command: command.into() };
+    let call = Call::from(command);
     block_on(backend.execute(vec![call])).unwrap().remove(0).unwrap()
 }
 

@@ -191,7 +191,7 @@ fn change(jobs: &mut Jobs, rng: &mut Rng) -> Command {
     let jid = Jid::new(&name).unwrap();
     if rng.u8(..4) == 0 {
         jobs.remove(&name);
-        return Cancel { jids: vec![jid] }.into();
+        return Cancel::new(vec![jid]).into();
     }
     let bytes = rng.usize(..800);
     let payload: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(bytes).collect();
@@ -220,7 +220,7 @@ fn compare(store: &mut Lockstep, expected: &Jobs) -> Result<(), String> {
 
 /// Sends a command, and runs random steps until there is an answer.
 fn execute(store: &mut Lockstep, command: Command, rng: &mut Rng) -> Result<Answer, String> {
-    let sent = store.send(vec![Call { now: Some(Timestamp::ZERO), command }]);
+    let sent = store.send(vec![Call::at(Timestamp::ZERO, command)]);
     for _ in 0..1_000 {
         step(store, rng);
         if let Some(answers) = sent.answers() {

@@ -33,8 +33,7 @@ fn pop(worker: &str) -> Pop {
 }
 
 fn run<O: Operation>(backend: &StoreBackend, operation: O) -> O::Reply {
-    let answer =
-        block_on(backend.execute(vec![Call { now: None, command: operation.into() }])).unwrap().remove(0);
+    let answer = block_on(backend.execute(vec![Call::from(operation)])).unwrap().remove(0);
     O::answer(answer.unwrap()).unwrap()
 }
 

@@ -197,7 +197,7 @@ fn history_line(event: &HistoryEvent) -> String {
 }
 
 fn run(backend: &StoreBackend, command: impl Into<Command>) -> Reply {
-    let call = Call { now: None, command: command.into() };
+    let call = Call::from(command);
     block_on(backend.execute(vec![call])).unwrap().remove(0).unwrap()
 }
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Complete, Count, HistoryEvent, Jid, Klass, Length, Pending, Pop,
-    Popped, Put, QueueName, Queues, Reply, WorkerName,
+    Answer, Backend, BackendError, Call, Complete, Count, EndReason, HistoryEvent, Jid, Klass, Length,
+    Pending, Pop, Popped, Put, QueueName, Queues, Reply, WorkerName,
 };
 use pollster::block_on;
 
@@ -201,8 +201,7 @@ impl Fixture {
     fn check_and_complete(&self, popped: &Popped) -> bool {
         let job = popped.job.as_ref().expect("the pop asked for the whole job");
         assert_eq!((job.remaining, &job.past_failure), (i64::from(popped.retries), &None), "{job:?}");
-        let releases = job.history.iter().filter(|entry| matches!(entry.what, HistoryEvent::Released { .. }));
-        let releases = releases.count();
+        let releases = job.attempts.iter().filter(|end| end.reason == EndReason::Released).count();
         let pops = job.history.iter().filter(|entry| matches!(entry.what, HistoryEvent::Popped { .. }));
         assert_eq!(pops.count(), releases + 1, "each pop but the last was released: {job:?}");
         self.execute(vec![Complete::new(popped.jid.clone(), popped.holder()).into()]);

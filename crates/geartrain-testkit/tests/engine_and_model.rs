@@ -205,13 +205,15 @@ impl Pair {
     fn execute(&mut self, step: &Step) -> Result<Answers, String> {
         let deltas_before = self.effects.deltas.len();
         let asked: Command = self.engine_tokens.command(&step.command);
+        self.effects.by = step.by();
         let engine = self.engine.execute(step.now, asked, &mut self.effects);
-        let events = std::mem::take(&mut self.effects.events);
+        let events = untimed(std::mem::take(&mut self.effects.events));
         let deliveries = std::mem::take(&mut self.effects.deliveries);
         if engine.is_err() && self.effects.deltas.len() != deltas_before {
             return Err(format!("{step}\nwas refused with {engine:?}, and yet changed something"));
         }
-        let (model, expected_events) = self.model.run(step.now, &self.model_tokens.command(&step.command));
+        let asked = self.model_tokens.command(&step.command);
+        let (model, expected_events) = self.model.run_by(step.by().as_deref(), step.now, &asked);
         self.engine_tokens.learn(step.number, &engine);
         self.model_tokens.learn(step.number, &model);
         if self.reclaims == Reclaims::AlsoWhatIsOld {
@@ -225,6 +227,11 @@ impl Pair {
         same(step, "the deliveries", "engine", &deliveries, "model", &expected_deliveries)?;
         Ok(Answers { engine, model, events, deliveries })
     }
+}
+
+/// The model's events have no times.
+fn untimed(events: Vec<geartrain_core::TimedEvent>) -> Vec<Event> {
+    events.into_iter().map(|timed| timed.event).collect()
 }
 
 /// A replica: applies deltas only.
@@ -251,7 +258,7 @@ impl Follower {
             step,
             &format!("in {} the events", self.name),
             "follower",
-            &effects.events,
+            &untimed(effects.events),
             "engine",
             &answers.events,
         )?;

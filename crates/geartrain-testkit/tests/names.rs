@@ -122,7 +122,7 @@ fn use_once(both: &mut Both, now: f64, n: u32) {
     both.ask(now, put(&to, &name, &format!("klass-{n}")));
     let job = pop(both, now, &to, &by);
     fail(both, now, &job, &format!("group-{n}"));
-    both.ask(now, Cancel { jids: vec![job.jid] });
+    both.ask(now, Cancel::new(vec![job.jid]));
     both.ask(now, ForgetQueues { queues: vec![queue(&to)] });
 }
 
@@ -156,7 +156,8 @@ fn a_million_names_of_each_kind_leave_nothing_behind() {
     }
     let then = both.engine.memory_report();
     assert!(then.names > before.names + 2 * u64::from(names), "{then:?}");
-    // Statistics are kept for 30 days and the one that they are of, workers for a day.
+    // Tombstones and workers are kept for a day, statistics for 30 days and the one that they are of.
+    both.ask(f64::from(names) / 100.0 + DAY, Tick { count: Count::MAX });
     let end = f64::from(names) / 100.0 + 32.0 * DAY;
     both.reclaim(end);
     let (after, mut restored) = both.sizes();
@@ -181,13 +182,13 @@ fn a_number_is_used_again_for_another_name() {
     let mut both = Both::new();
     both.ask(0.0, put("mail", "first", "older"));
     both.ask(0.0, put("mail", "second", "stays"));
-    both.ask(0.0, Cancel { jids: vec![jid("first")] });
+    both.ask(0.0, Cancel::new(vec![jid("first")]));
     both.reclaim(0.0);
     // A snapshot that is under way shows the names of its own moment.
     let mut head = Vec::new();
     both.engine.begin_snapshot(&mut head);
     both.ask(1.0, put("mail", "third", "newer"));
-    both.ask(1.0, Cancel { jids: vec![jid("second")] });
+    both.ask(1.0, Cancel::new(vec![jid("second")]));
     both.reclaim(1.0);
     both.ask(2.0, put("mail", "fourth", "newest"));
     let mut jobs = Vec::new();

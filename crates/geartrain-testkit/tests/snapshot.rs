@@ -7,8 +7,9 @@
 
 use geartrain_core::engine::{CodecError, Effects, Engine, Limits};
 use geartrain_core::{
-    AllocateIds, Count, Get, Jid, Operation, Payload, PriorityCounts, PriorityCountsReply, QueueName,
-    Timestamp,
+    AllocateIds, Cancel, Canceled, Count, DependencyPolicy, Existing, Fail, Failures, Get, Group, Holder,
+    Jid, JobState, Klass, Operation, Payload, Pop, PriorityCounts, PriorityCountsReply, Put, PutOptions,
+    QueueName, Retry, Tick, Timestamp, WorkerName,
 };
 
 const FIXTURE: &str = include_str!("fixtures/snapshots-v1.hex");
@@ -21,10 +22,27 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-fn snapshots() -> [EncodedSnapshot; 2] {
+fn lines() -> [Vec<u8>; 6] {
     let lines: Vec<Vec<u8>> = FIXTURE.lines().filter(|line| !line.starts_with('#')).map(unhex).collect();
-    let [head, jobs, later_head, later_jobs] = lines.try_into().unwrap();
+    lines.try_into().unwrap()
+}
+
+fn snapshots() -> [EncodedSnapshot; 2] {
+    let [head, jobs, later_head, later_jobs, ..] = lines();
     [(head, jobs), (later_head, later_jobs)]
+}
+
+/// The third: it also has an attempt that ended, and a tombstone.
+fn with_ends() -> EncodedSnapshot {
+    let [.., head, jobs] = lines();
+    (head, jobs)
+}
+
+fn written(engine: &mut Engine) -> EncodedSnapshot {
+    let (mut head, mut jobs) = (Vec::new(), Vec::new());
+    engine.begin_snapshot(&mut head);
+    while !engine.continue_snapshot(10, &mut jobs) {}
+    (head, jobs)
 }
 
 fn restored((head, jobs): &EncodedSnapshot) -> Result<Engine, CodecError> {
@@ -55,10 +73,7 @@ fn what_was_written_by_version_1_is_read_for_ever_and_written_just_so() {
     for snapshot in snapshots() {
         let mut engine = restored(&snapshot).unwrap();
         engine.check().unwrap();
-        let (mut head, mut jobs) = (Vec::new(), Vec::new());
-        engine.begin_snapshot(&mut head);
-        while !engine.continue_snapshot(10, &mut jobs) {}
-        assert_eq!((head, jobs), snapshot);
+        assert_eq!(written(&mut engine), snapshot);
         let queue = QueueName::new("mail").unwrap();
         let counts = ask(&mut engine, PriorityCounts { queue });
         assert_eq!(counts, PriorityCountsReply { above: 0, at: 3, below: 0 });
@@ -79,6 +94,31 @@ fn counters_and_what_is_carried_aside_are_there_if_they_were() {
 }
 
 #[test]
+fn ends_of_attempts_and_tombstones_are_there_if_they_were() {
+    let [_, before] = snapshots();
+    let engine = &mut restored(&before).unwrap();
+    let jid = |name: &str| Jid::new(name).unwrap();
+    let running = ask(engine, Get { jid: jid("running") }).unwrap();
+    assert_eq!((running.attempts, ask(engine, Canceled { jid: jid("plain") })), (vec![], None));
+    let JobState::Running { lock } = running.state else { panic!("it is running") };
+    let (group, message) = (Some(Group::new("smtp").unwrap()), Some("it said 451".to_owned()));
+    let retry = Retry { group, message, ..Retry::new(jid("running"), Holder::Token(lock.token)) };
+    ask(engine, retry);
+    let cancel = Cancel { because: Some("test data".into()), ..Cancel::new(vec![jid("plain")]) };
+    let mut effects = Effects { by: Some("ana".into()), ..Effects::default() };
+    engine.execute(Timestamp::from(20), cancel.into(), &mut effects).unwrap();
+    assert_eq!(written(engine), with_ends());
+
+    let engine = &mut restored(&with_ends()).unwrap();
+    engine.check().unwrap();
+    assert_eq!(written(engine), with_ends());
+    let attempts = ask(engine, Get { jid: jid("running") }).unwrap().attempts;
+    assert_eq!((attempts.len(), attempts[0].message.as_deref()), (1, Some("it said 451")));
+    let tombstone = ask(engine, Canceled { jid: jid("plain") }).unwrap();
+    assert_eq!((tombstone.by.as_deref(), tombstone.because.as_deref()), (Some("ana"), Some("test data")));
+}
+
+#[test]
 fn damaged_counters_are_refused() {
     let [(older, _), (head, jobs)] = snapshots();
     // Without any of its counters it is the head of another snapshot, and a good one.
@@ -86,7 +126,7 @@ fn damaged_counters_are_refused() {
         assert!(restored(&(head[..length].to_vec(), jobs.clone())).is_err(), "{length} bytes");
     }
     for (counters, what) in
-        [(&[1, 0, 1][..], "counter"), (&[1, 1, b'c', 1, 0], "the end of a snapshot's head")]
+        [(&[1, 0, 1][..], "counter"), (&[1, 1, b'c', 1, 0], "section"), (&[0, 9, 0], "a section")]
     {
         let error = restored(&([&older[..], counters].concat(), jobs.clone())).unwrap_err();
         assert_eq!(error.what, what);
@@ -103,8 +143,48 @@ fn what_is_carried_aside_belongs_to_what_goes_beyond_qless() {
     let mut damaged = jobs.clone();
     damaged[place + 2] = 0x10;
     let error = restored(&(head.clone(), damaged)).unwrap_err();
-    assert_eq!(error.what, "metadata without an extension");
+    assert_eq!(error.what, "metadata or policy without an extension");
     let mut damaged = jobs;
-    damaged[place + 2] = 0x38;
+    damaged[place + 2] = 0x58;
     assert_eq!(restored(&(head, damaged)).unwrap_err().what, "flags");
+}
+
+/// Policies and what they are about to do survive a restart: dependents that one command leaves for the next,
+/// and the dependencies of a job that failed because of another.
+#[test]
+fn dependency_policies_are_there_after_a_restart() {
+    const DEPENDENTS: usize = 250;
+    let jid = |name: String| Jid::new(name).unwrap();
+    let put = |name: String, on: &str| {
+        let options = PutOptions { on_dependency_failure: DependencyPolicy::Fail, ..PutOptions::default() };
+        let (queue, klass) = (QueueName::new("mail").unwrap(), Klass::new("k").unwrap());
+        let (depends, options) = (vec![jid(on.into())], Some(Box::new(options)));
+        Put { depends, options, ..Put::new(queue, jid(name), klass, "{}") }
+    };
+    let engine = &mut Engine::new(Limits::default());
+    ask(engine, put("cause".into(), "none"));
+    let pop = Pop::new(QueueName::new("mail").unwrap(), WorkerName::new("w").unwrap());
+    let holder = ask(engine, pop).jobs[0].holder();
+    for number in 0..DEPENDENTS {
+        ask(engine, put(format!("x{number}"), "cause"));
+    }
+    ask(engine, Fail::new(jid("cause".into()), holder, Group::new("g").unwrap(), "oops"));
+    let upstream = Group::new("upstream-mail").unwrap();
+    let failed = |engine: &mut Engine| ask(engine, Failures).get(&upstream).copied().unwrap_or_default();
+    assert_eq!(failed(engine), 100);
+    let (mut head, mut jobs) = (Vec::new(), Vec::new());
+    engine.begin_snapshot(&mut head);
+    while !engine.continue_snapshot(10, &mut jobs) {}
+    let engine = &mut restored(&(head, jobs)).unwrap();
+    engine.check().unwrap();
+    assert_eq!(failed(engine), 100);
+    assert_eq!(engine.next_tick(Timestamp::from(20)), Some(Timestamp::from(20)));
+    assert_eq!(ask(engine, Tick { count: Count::MAX }).done, 150);
+    assert_eq!(failed(engine), DEPENDENTS as u64);
+    let requeue = |name: &str| Put { existing: Existing::Require, options: None, ..put(name.into(), "none") };
+    ask(engine, requeue("cause"));
+    ask(engine, Put { depends: Vec::new(), ..requeue("x0") });
+    let job = ask(engine, Get { jid: jid("x0".into()) }).unwrap();
+    assert_eq!(job.dependencies(), [jid("cause".into())]);
+    engine.check().unwrap();
 }

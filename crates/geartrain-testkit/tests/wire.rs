@@ -15,7 +15,8 @@ fn every_command_and_answer_of_many_traces_is_the_same_either_way() {
             let command = tokens.command(&command);
             let (answer, _) = model.run(now, &command);
             tokens.learn(number, &answer);
-            calls.push(Call { now: (number % 3 > 0).then_some(now), command });
+            let by = (number % 5 == 0).then(|| "ana".into());
+            calls.push(Call { now: (number % 3 > 0).then_some(now), command, by });
             answers.push(answer);
         }
         let request = Request::Batch(calls);
@@ -49,7 +50,7 @@ fn bytes_that_were_tampered_with_are_read_or_refused() {
         let calls: Vec<Call> = generate(seed)
             .into_iter()
             .take(40)
-            .map(|step| Call { now: Some(step.now), command: step.command })
+            .map(|step| Call { by: step.by(), ..Call::at(step.now, step.command) })
             .collect();
         let good = Request::Batch(calls).encode();
         for _ in 0..200 {

@@ -22,6 +22,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
+    /// Who uses this client, for commands that record it.
+    by: Option<Arc<str>>,
     /// Shares the directory that this process owns. Declared before the store, so that it stops first.
     #[cfg(feature = "socket")]
     _socket: Option<Arc<SocketServer>>,
@@ -41,6 +43,7 @@ impl Client {
     pub fn new(backend: Arc<dyn Backend>) -> Client {
         Client {
             backend,
+            by: None,
             #[cfg(feature = "socket")]
             _socket: None,
             #[cfg(feature = "embedded")]
@@ -53,6 +56,7 @@ impl Client {
     pub(crate) fn of_store(store: Arc<StoreBackend>, directory: &Path) -> Client {
         Client {
             backend: store.clone(),
+            by: None,
             #[cfg(feature = "socket")]
             _socket: SocketServer::start(store.clone(), directory).map(Arc::new),
             store: Some(store),
@@ -65,6 +69,31 @@ impl Client {
         return self.store.is_some();
         #[cfg(not(feature = "embedded"))]
         false
+    }
+
+    /// The same client for a named user or program: cancelled jobs remember who cancelled them.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use geartrain::{Cancel, Canceled};
+    /// let client = geartrain::connect("memory:").await?.named("billing");
+    /// let jid = client.put("mail", "welcome", "{}").await?;
+    /// let because = Some("the account is closed".to_owned());
+    /// client.run(Cancel { because, ..Cancel::new(vec![jid.clone()]) }).await?;
+    /// let tombstone = client.run(Canceled { jid }).await?.expect("it was just cancelled");
+    /// assert_eq!(tombstone.by.as_deref(), Some("billing"));
+    /// # Ok(()) }) }
+    /// ```
+    pub fn named(self, name: &str) -> Client {
+        Client { by: Some(name.into()), ..self }
+    }
+
+    /// Fills in what a client adds to each call.
+    fn complete_call(&self, call: &mut Call) {
+        random::draw_for(call);
+        if call.command.records_caller() && call.by.is_none() {
+            call.by.clone_from(&self.by);
+        }
     }
 
     /// The backend that executes the commands.
@@ -148,8 +177,8 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn run<O: Operation>(&self, operation: O) -> Result<O::Reply, Error> {
-        let mut call = Call { now: None, command: operation.into() };
-        random::draw_for(&mut call);
+        let mut call = Call::from(operation);
+        self.complete_call(&mut call);
         let mut answers = self.backend.execute(vec![call]).await?;
         let reply = answers.pop().transpose()?.and_then(O::answer);
         reply.ok_or(Error::WrongAnswer)
@@ -172,7 +201,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub async fn batch(&self, mut calls: Vec<Call>) -> Result<Vec<Answer>, Error> {
-        calls.iter_mut().for_each(random::draw_for);
+        calls.iter_mut().for_each(|call| self.complete_call(call));
         Ok(self.backend.execute(calls).await?)
     }
 
@@ -361,7 +390,7 @@ impl Client {
 
     /// Removes a job, unless it is complete or another job depends on it. Returns whether it was removed.
     pub async fn cancel(&self, jid: &Jid) -> Result<bool, Error> {
-        Ok(self.run(Cancel { jids: vec![jid.clone()] }).await? > 0)
+        Ok(self.run(Cancel::new(vec![jid.clone()])).await? > 0)
     }
 
     /// Looks up a job.

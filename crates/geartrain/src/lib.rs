@@ -36,6 +36,7 @@ mod connect;
 mod embedded;
 mod put;
 mod random;
+mod select;
 #[cfg(feature = "socket")]
 mod socket;
 mod timer;
@@ -54,6 +55,7 @@ pub use geartrain_store::{
     OpenError, Report, Salvaged, SyncMode, check, check_copy, is_data_directory, salvage,
 };
 pub use put::PutRequest;
+pub use select::{BulkRun, Selection};
 pub use wait::{Awaited, Ended, WaitError};
 
 /// The long-term result log: how every attempt ended, in a database. For workers that write it themselves,

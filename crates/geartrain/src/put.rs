@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    Backoff, BadArgument, BadInput, Client, DELAY_MAX, Error, Existing, Jid, Klass, OnEnd, OrphanPolicy,
-    Payload, Priority, Put, PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag, Timestamp,
-    UniqueKey,
+    Backoff, BadArgument, BadInput, Client, DELAY_MAX, DependencyPolicy, Error, Existing, Jid, Klass, OnEnd,
+    OrphanPolicy, Payload, Priority, Put, PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag,
+    Timestamp, UniqueKey,
 };
 
 /// A put under construction: add options, then await it for the job's id.
@@ -145,6 +145,14 @@ impl PutRequest {
     pub fn crashes_max(self, crashes: u32) -> PutRequest {
         self.with_options(|options| {
             options.crashes_max = Some(crashes);
+            Ok(())
+        })
+    }
+
+    /// Says what the job does when a job that it depends on fails; by default it waits.
+    pub fn on_dependency_failure(self, policy: DependencyPolicy) -> PutRequest {
+        self.with_options(|options| {
+            options.on_dependency_failure = policy;
             Ok(())
         })
     }

@@ -106,7 +106,7 @@ fn a_client_that_fell_behind_still_gets_the_result() {
         let holder = Holder::Token(job.lock.token);
         let chunk = Chunk { jid: job.jid.clone(), holder, kind: ChunkKind::Data, bytes: "x".into() };
         client.batch((0..20_000).map(|_| chunk.clone().into()).collect()).await.unwrap();
-        let release = Release { jid: job.jid.clone(), holder: Holder::Token(job.lock.token) };
+        let release = Release::new(job.jid.clone(), Holder::Token(job.lock.token));
         client.run(release).await.unwrap();
         let ended = std::thread::spawn(move || block_on(awaited.end(Some(AN_HOUR))));
         work(&client, "3").await;

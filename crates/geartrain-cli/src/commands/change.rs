@@ -1,14 +1,15 @@
 //! Commands that change existing jobs.
 
 use geartrain::{
-    AddTags, Cancel, Client, Cycles, Depend, DependChange, Existing, HistoryEvent, Jid, Job, Log, Put,
-    QueueName, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
+    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Existing, HistoryEvent, Jid, Job, Log,
+    Put, QueueName, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
 };
 use serde_json::json;
 
 use super::Done;
 use super::list::{self, find, jobs_done};
 use super::put::outcome;
+use super::select::{self, BulkArgs, Words};
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -17,7 +18,7 @@ use crate::text::count;
 use crate::values;
 use crate::view::{Number, texts};
 use clap::Args;
-use geartrain::{Klass, Priority};
+use geartrain::Klass;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -26,37 +27,65 @@ use std::time::Duration;
 )]
 pub(crate) struct RequeueArgs {
     /// The job id
-    jid: Jid,
+    #[arg(required_unless_present_any = ["filter", "all"], conflicts_with_all = ["filter", "all"])]
+    jid: Option<Jid>,
     /// Another queue
     #[arg(long)]
     queue: Option<QueueName>,
     /// Delay the job by this long
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["filter", "all"])]
     delay: Option<Duration>,
     /// Another klass
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["filter", "all"])]
     klass: Option<Klass>,
     /// Another payload: text, @FILE, or - for standard input
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["filter", "all"])]
     payload: Option<Source>,
+    #[command(flatten)]
+    bulk: BulkArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain cancel JID
+  geartrain cancel --where 'queue=mail state=failed age>7d' --dry-run
+  geartrain cancel --where 'args.user.id=42' --rate 100/s --yes
+
+`geartrain help jobs` explains filters. For a day, `geartrain get JID` tells who cancelled a job, when, and why.")]
+pub(crate) struct CancelArgs {
+    /// The job ids
+    #[arg(
+        required_unless_present_any = ["filter", "all"],
+        conflicts_with_all = ["filter", "all"],
+        value_name = "JID"
+    )]
+    jids: Vec<Jid>,
+    /// Why, for those who look for the jobs later
+    #[arg(long, value_name = "TEXT")]
+    because: Option<String>,
+    /// Also cancel the jobs that depend on them, and those that depend on these
+    #[arg(long, conflicts_with_all = ["filter", "all"])]
+    cascade: bool,
+    #[command(flatten)]
+    pub(super) bulk: BulkArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PriorityArgs {
-    /// The job id
-    jid: Jid,
-    /// The new priority: higher runs first
-    #[arg(value_name = "N", value_parser = values::priority, allow_negative_numbers = true)]
-    priority: Priority,
+    /// The job id, unless a filter is given, and the new priority: higher runs first
+    #[arg(value_names = ["JID", "N"], num_args = 1..=2, required = true, allow_negative_numbers = true)]
+    values: Vec<String>,
+    #[command(flatten)]
+    bulk: BulkArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TagArgs {
-    /// The job id
-    jid: Jid,
-    /// The tags
-    #[arg(required = true, value_name = "TAG")]
-    tags: Vec<Tag>,
+    /// The job id, unless a filter is given, and the tags
+    #[arg(required = true, value_names = ["JID", "TAG"], num_args = 1..)]
+    values: Vec<String>,
+    #[command(flatten)]
+    bulk: BulkArgs,
 }
 
 #[derive(Debug, Args)]
@@ -80,12 +109,20 @@ pub(crate) struct UndependArgs {
     all: bool,
 }
 
-pub(super) async fn cancel(client: &Client, mut jids: Vec<Jid>, out: &mut Output<'_>) -> Done {
+pub(super) async fn cancel(client: &Client, args: CancelArgs, out: &mut Output<'_>) -> Done {
+    let CancelArgs { mut jids, because, cascade, bulk } = args;
+    if bulk.is_given() {
+        let words = Words { verb: "cancel", done: "cancelled" };
+        return select::act(client, bulk, BulkAct::Cancel { because }, words, out).await;
+    }
+    bulk.check_unused()?;
     jids.sort_unstable();
     jids.dedup();
     let requested = jids.len() as u64;
-    let cancelled = client.run(Cancel { jids }).await?;
-    let missing = requested.saturating_sub(cancelled);
+    let missing = if cascade { list::missing(client, &jids).await?.len() as u64 } else { 0 };
+    let cancelled = client.run(Cancel { jids, because, cascade }).await?;
+    // How many of a cascade were dependents is not known.
+    let missing = missing.max(requested.saturating_sub(cancelled));
     if cancelled > 0 || out.json {
         out.line(&json!({ "cancelled": cancelled }), jobs_done(cancelled, "cancelled"))?;
     }
@@ -99,9 +136,13 @@ pub(super) async fn cancel(client: &Client, mut jids: Vec<Jid>, out: &mut Output
 }
 
 pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output<'_>) -> Done {
-    let job = find(client, &args.jid).await?;
+    let Some(jid) = args.jid else {
+        let words = Words { verb: "requeue", done: "requeued" };
+        return select::act(client, args.bulk, BulkAct::Requeue { queue: args.queue }, words, out).await;
+    };
+    args.bulk.check_unused()?;
+    let job = find(client, &jid).await?;
     let Some(queue) = args.queue.or_else(|| last_queue(&job)) else {
-        let jid = &args.jid;
         return Err(Failure::Refused(format!(
             "the last queue of job {jid} is not known any more; give one with --queue"
         )));
@@ -110,10 +151,10 @@ pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output
     let put = Put {
         delay: args.delay.map_or(Seconds::ZERO, Seconds::from),
         existing: Existing::Require,
-        ..Put::new(queue.clone(), args.jid.clone(), args.klass.unwrap_or(job.klass), payload)
+        ..Put::new(queue.clone(), jid.clone(), args.klass.unwrap_or(job.klass), payload)
     };
     let reply = client.run(put).await?;
-    let view = json!({ "jid": args.jid.to_string(), "queue": queue.as_str(), "outcome": outcome(&reply) });
+    let view = json!({ "jid": jid.to_string(), "queue": queue.as_str(), "outcome": outcome(&reply) });
     Ok(out.line(&view, format_args!("submitted to {queue}"))?)
 }
 
@@ -133,19 +174,60 @@ pub(super) async fn timeout(client: &Client, jids: Vec<Jid>, out: &mut Output<'_
 }
 
 pub(super) async fn priority(client: &Client, args: PriorityArgs, out: &mut Output<'_>) -> Done {
-    client.run(SetPriority { jid: args.jid.clone(), priority: args.priority }).await?;
-    let view = json!({ "jid": args.jid.to_string(), "priority": Number(args.priority.get()) });
-    Ok(out.line(&view, format_args!("priority {}", args.priority))?)
+    let PriorityArgs { values, bulk } = args;
+    let wrong = |text: &str, why: String| Failure::Usage(format!("{text:?} is no priority: {why}"));
+    let priority = |text: &str| values::priority(text).map_err(|why| wrong(text, why));
+    let (jid, priority) = match (&values[..], bulk.is_given()) {
+        ([text], true) => (None, priority(text)?),
+        ([jid, text], false) => (Some(named(jid)?), priority(text)?),
+        (_, true) => return Err(Failure::Usage("give either a job id or a filter".to_owned())),
+        _ => return Err(Failure::Usage("give a job id and a priority".to_owned())),
+    };
+    let Some(jid) = jid else {
+        let words = Words { verb: "change the priority of", done: "changed" };
+        return select::act(client, bulk, BulkAct::SetPriority { priority }, words, out).await;
+    };
+    bulk.check_unused()?;
+    client.run(SetPriority { jid: jid.clone(), priority }).await?;
+    let view = json!({ "jid": jid.to_string(), "priority": Number(priority.get()) });
+    Ok(out.line(&view, format_args!("priority {priority}"))?)
+}
+
+fn named(jid: &str) -> Result<Jid, Failure> {
+    Jid::new(jid).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// The job and the tags of a command, or only the tags if a filter is given.
+fn job_and_tags(values: &[String], bulk: &BulkArgs) -> Result<(Option<Jid>, Vec<Tag>), Failure> {
+    let (jid, tags) = match (values, bulk.is_given()) {
+        (tags, true) => (None, tags),
+        ([jid, tags @ ..], false) if !tags.is_empty() => (Some(named(jid)?), tags),
+        _ => return Err(Failure::Usage("give a job id and at least one tag".to_owned())),
+    };
+    let tags = tags.iter().map(|tag| Tag::new(tag).map_err(|error| Failure::Usage(error.to_string())));
+    Ok((jid, tags.collect::<Result<_, _>>()?))
 }
 
 pub(super) async fn tag(client: &Client, args: TagArgs, out: &mut Output<'_>) -> Done {
-    let tags = client.run(AddTags { jid: args.jid.clone(), tags: args.tags }).await?;
-    show_tags(&args.jid, &tags, out)
+    let (jid, tags) = job_and_tags(&args.values, &args.bulk)?;
+    let Some(jid) = jid else {
+        let words = Words { verb: "tag", done: "tagged" };
+        return select::act(client, args.bulk, BulkAct::AddTags { tags }, words, out).await;
+    };
+    args.bulk.check_unused()?;
+    let tags = client.run(AddTags { jid: jid.clone(), tags }).await?;
+    show_tags(&jid, &tags, out)
 }
 
 pub(super) async fn untag(client: &Client, args: TagArgs, out: &mut Output<'_>) -> Done {
-    let tags = client.run(RemoveTags { jid: args.jid.clone(), tags: args.tags }).await?;
-    show_tags(&args.jid, &tags, out)
+    let (jid, tags) = job_and_tags(&args.values, &args.bulk)?;
+    let Some(jid) = jid else {
+        let words = Words { verb: "untag", done: "untagged" };
+        return select::act(client, args.bulk, BulkAct::RemoveTags { tags }, words, out).await;
+    };
+    args.bulk.check_unused()?;
+    let tags = client.run(RemoveTags { jid: jid.clone(), tags }).await?;
+    show_tags(&jid, &tags, out)
 }
 
 fn show_tags(jid: &Jid, tags: &[Tag], out: &mut Output<'_>) -> Done {

@@ -1,6 +1,8 @@
 //! `geartrain events`: print events as they happen.
 
-use geartrain::{Client, Event, FailedBy, Milestone, PositionedEvent, Subscription, SubscriptionEnd};
+use geartrain::{
+    Client, Event, FailedBy, Milestone, PositionedEvent, Subscription, SubscriptionEnd, Timestamp,
+};
 use serde::Serialize;
 
 use super::Done;
@@ -8,7 +10,9 @@ use crate::failure::Failure;
 use crate::job_details::{ProgressView, progress_text};
 use crate::output::Output;
 use crate::text::{clean, count};
+use crate::timestamp;
 use crate::values::{limit, whole};
+use crate::view::Number;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -16,8 +20,8 @@ use clap::Args;
   geartrain events
   geartrain events --after 41 --count 10 --json
 
-Prints one line per event, its position first. Stop it with Ctrl-C, and continue with --after and the last position
-printed: events are retained from the first subscription on.")]
+Prints one line per event: its position, its time, and what happened. Stop it with Ctrl-C, and continue with --after
+and the last position printed: events are retained from the first subscription on.")]
 pub(crate) struct EventsArgs {
     /// Start after this position, if it is still retained [default: with new events]
     #[arg(long, value_name = "POSITION", value_parser = whole::<u64>, allow_negative_numbers = true)]
@@ -42,9 +46,10 @@ pub(super) async fn events(client: &Client, args: EventsArgs, out: &mut Output<'
 async fn print(mut events: Box<dyn Subscription>, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
     let (mut printed, mut last) = (0, None);
     while count_max.is_none_or(|max| printed < max) {
-        let PositionedEvent { position, event } = events.next().await.map_err(|end| ended(&end, last))?;
-        out.show(&PublishedView { position: position.to_string(), event: EventView::new(&event) }, |out| {
-            writeln!(out, "{position}  {}", clean(&text(&event)))
+        let PositionedEvent { position, event, at } = events.next().await.map_err(|end| ended(&end, last))?;
+        out.show(&PublishedView::new(position, at, &event), |out| {
+            let at = at.map_or_else(|| "-".to_owned(), timestamp::format);
+            writeln!(out, "{position}  {at}  {}", clean(&text(&event)))
         })?;
         out.out.flush()?;
         (printed, last) = (printed + 1, Some(position));
@@ -74,8 +79,20 @@ fn ended(end: &SubscriptionEnd, last: Option<u64>) -> Failure {
 struct PublishedView {
     /// A string, because many JSON parsers read numbers as doubles, and positions grow large.
     position: String,
+    /// When it happened; null if an earlier version retained it.
+    at: Option<Number>,
     #[serde(flatten)]
     event: EventView,
+}
+
+impl PublishedView {
+    fn new(position: u64, at: Option<Timestamp>, event: &Event) -> PublishedView {
+        PublishedView {
+            position: position.to_string(),
+            at: at.map(Number::from),
+            event: EventView::new(event),
+        }
+    }
 }
 
 /// An event, with the keys that its kind has.
@@ -250,6 +267,7 @@ fn failed_by(by: FailedBy) -> &'static str {
         FailedBy::Crashes => "crashes",
         FailedBy::Deadline => "deadline",
         FailedBy::Expired => "expired",
+        FailedBy::Upstream => "upstream",
         _ => "other",
     }
 }
@@ -332,36 +350,33 @@ mod tests {
             (
                 Event::Put { jid: jid.clone(), queue },
                 "j1 was submitted to mail",
-                json!({ "position": "7", "event": "put", "jid": "j1", "queue": "mail" }),
+                json!({ "position": "7", "at": 5, "event": "put", "jid": "j1", "queue": "mail" }),
             ),
             (
                 failed,
                 "j1 of mail failed in expired-mail: Job was not started in time",
-                json!({ "position": "7", "event": "failed", "jid": "j1", "queue": "mail", "worker": null,
+                json!({ "position": "7", "at": 5, "event": "failed", "jid": "j1", "queue": "mail", "worker": null,
                     "group": "expired-mail", "message": "Job was not started in time", "by": "expired" }),
             ),
             (
                 Event::Progress { jid: jid.clone(), progress },
                 "j1 is at 25% (1 of 4)",
-                json!({ "position": "7", "event": "progress", "jid": "j1",
+                json!({ "position": "7", "at": 5, "event": "progress", "jid": "j1",
                     "progress": { "part": 1, "whole": 4, "percent": 25, "left": null } }),
             ),
             (
                 Event::Canceled { jid: jid.clone(), was: None },
                 "j1 was cancelled",
-                json!({ "position": "7", "event": "canceled", "jid": "j1", "queue": null, "worker": null }),
+                json!({ "position": "7", "at": 5, "event": "canceled", "jid": "j1", "queue": null, "worker": null }),
             ),
             (
                 Event::ResultStored { jid },
                 "the result of j1 was stored",
-                json!({ "position": "7", "event": "result-kept", "jid": "j1" }),
+                json!({ "position": "7", "at": 5, "event": "result-kept", "jid": "j1" }),
             ),
         ] {
             assert_eq!(text(&event), people);
-            assert_eq!(
-                json!(PublishedView { position: "7".to_owned(), event: EventView::new(&event) }),
-                view
-            );
+            assert_eq!(json!(PublishedView::new(7, Some(Timestamp::from(5)), &event)), view);
         }
     }
 

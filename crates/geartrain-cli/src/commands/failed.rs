@@ -1,7 +1,7 @@
 //! Failed jobs (dead letters): count, list, and retry them.
 
 use geartrain::{
-    Call, Client, Count, Existing, Failed, Failures, GetMany, Group, Page, Put, QueueName, Unfail,
+    BulkAct, Call, Client, Count, Existing, Failed, Failures, GetMany, Group, Page, Put, QueueName, Unfail,
 };
 use serde_json::json;
 
@@ -9,6 +9,7 @@ use super::Done;
 use super::PageArgs;
 use super::list::{failed_jobs, jobs_done, show_page};
 use super::render::failure_table;
+use super::select::{self, BulkArgs, Words};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, table};
@@ -28,13 +29,21 @@ pub(crate) struct FailedArgs {
 #[derive(Debug, Args)]
 pub(crate) struct UnfailArgs {
     /// The group of failures
-    group: Group,
+    #[arg(required_unless_present_any = ["filter", "all"], conflicts_with_all = ["filter", "all"])]
+    group: Option<Group>,
     /// The queue to put the jobs into [default: the one each was in]
     #[arg(long)]
     queue: Option<QueueName>,
     /// How many jobs at most, oldest failures first [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with_all = ["filter", "all"]
+    )]
     count: Option<u64>,
+    #[command(flatten)]
+    bulk: BulkArgs,
 }
 
 /// How many jobs are requeued per batch.
@@ -61,9 +70,13 @@ pub(super) async fn failed(client: &Client, args: FailedArgs, out: &mut Output<'
 }
 
 pub(super) async fn unfail(client: &Client, args: UnfailArgs, out: &mut Output<'_>) -> Done {
-    let available = client.run(Failures).await?.get(&args.group).copied().unwrap_or(0);
+    let Some(group) = args.group else {
+        let words = Words { verb: "requeue", done: "requeued" };
+        return select::act(client, args.bulk, BulkAct::Unfail { queue: args.queue }, words, out).await;
+    };
+    args.bulk.check_unused()?;
+    let available = client.run(Failures).await?.get(&group).copied().unwrap_or(0);
     if available == 0 {
-        let group = args.group;
         return Err(Failure::Refused(format!(
             "no job failed in {group}; `geartrain failed` lists the groups"
         )));
@@ -71,10 +84,10 @@ pub(super) async fn unfail(client: &Client, args: UnfailArgs, out: &mut Output<'
     // Jobs that fail meanwhile are left alone, or this might never end.
     let wanted = args.count.unwrap_or(available).min(available);
     let moved = match args.queue {
-        Some(queue) => into_one_queue(client, &args.group, &queue, wanted).await?,
-        None => into_their_queues(client, &args.group, wanted).await?,
+        Some(queue) => into_one_queue(client, &group, &queue, wanted).await?,
+        None => into_their_queues(client, &group, wanted).await?,
     };
-    let view = json!({ "group": args.group.as_str(), "moved": moved });
+    let view = json!({ "group": group.as_str(), "moved": moved });
     Ok(out.line(&view, jobs_done(moved, "requeued"))?)
 }
 

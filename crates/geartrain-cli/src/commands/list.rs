@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::io;
 
 use geartrain::{
-    Answer, Call, Client, Count, Error, Failed, Failures, GetMany, Group, Jid, Job, Jobs, Listing, Page,
-    Peek, QueueCounts, QueueName, Queues, Refusal, Reply, StateName, Status, StatusOf, Tag, Tagged,
-    Timestamp, Tracked,
+    Answer, Call, Client, Count, Error, Failed, Failures, FilterState, GetMany, Group, Jid, Job, Jobs,
+    Listing, Page, Peek, QueueCounts, QueueName, Queues, Refusal, Reply, StateName, Status, StatusOf, Tag,
+    Tagged, Term, Timestamp, Tracked,
 };
 use serde_json::json;
 
 use super::Done;
 use super::PageArgs;
+use super::canceled;
 use super::queue::{find_queue, no_queue};
 use super::render::{job_card, job_table};
+use super::select;
 use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
 use crate::text::{TextOut, count};
@@ -25,6 +27,15 @@ use clap::{Args, ValueEnum};
 #[command(after_help = "Examples:
   geartrain jobs --state scheduled --queue mail
   geartrain jobs --tag new --limit 100
+  geartrain jobs --where 'queue=mail state=failed age>2h args.user.id=42'
+
+A filter has terms that must all be true, with blanks between them:
+  queue=Q klass=K tag=T group=G worker=W   by name; a complete job by its last queue
+  state=S                                  a state, or stalled
+  age>2h age<5m                            since it was first put; also >= and <=
+  attempts>=3                              also >, <, <= and =
+  args.user.id=42                          payload that is JSON, by path; list.0 is the first of a list
+Quote values with blanks: tag=\"two words\". A quoted payload value is a string: args.id=\"42\".
 
 Without --state the order is running, stalled (lock expired), waiting, scheduled, depends, failed, complete;
 with --tag, the order in which jobs were tagged.")]
@@ -32,12 +43,15 @@ pub(crate) struct JobsArgs {
     /// Only jobs in this state
     #[arg(long, value_enum)]
     state: Option<StateArg>,
-    /// Only jobs in this queue; complete jobs are in none
+    /// Only jobs in this queue; with --state complete, those that were last in it
     #[arg(long)]
     queue: Option<QueueName>,
     /// Only jobs with this tag
     #[arg(long)]
     tag: Option<Tag>,
+    /// Only jobs that this filter selects, in no particular order
+    #[arg(long = "where", value_name = "FILTER")]
+    filter: Option<geartrain::Filter>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -53,6 +67,20 @@ enum StateArg {
     Complete,
 }
 
+impl StateArg {
+    fn in_filter(self) -> FilterState {
+        match self {
+            StateArg::Running => FilterState::Running,
+            StateArg::Stalled => FilterState::Stalled,
+            StateArg::Waiting => FilterState::Waiting,
+            StateArg::Scheduled => FilterState::Scheduled,
+            StateArg::Depends => FilterState::Depends,
+            StateArg::Failed => FilterState::Failed,
+            StateArg::Complete => FilterState::Complete,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PeekArgs {
     /// The queue
@@ -66,7 +94,7 @@ pub(crate) struct PeekArgs {
 const LOOK_UP_JOBS: usize = 500;
 
 pub(super) async fn get(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Done {
-    let job = find(client, jid).await?;
+    let Some(job) = client.get(jid).await? else { return Err(canceled::explain(client, jid, out).await) };
     let now = out.now;
     Ok(out.show(&JobView::new(&job, now), |out| job_card(out, &job, now))?)
 }
@@ -125,8 +153,8 @@ pub(super) fn show_page(
 }
 
 pub(super) async fn jobs(client: &Client, args: JobsArgs, out: &mut Output<'_>) -> Done {
-    if args.queue.is_some() && args.state == Some(StateArg::Complete) {
-        return Err(Failure::Usage("complete jobs are in no queue: leave out --queue".to_owned()));
+    if args.filter.is_some() || (args.queue.is_some() && args.state == Some(StateArg::Complete)) {
+        return by_filter(client, args, out).await;
     }
     let (sources, filter) = match args.tag {
         Some(tag) => (vec![JobSource::Tag(tag)], Filter { state: args.state, queue: args.queue }),
@@ -138,6 +166,20 @@ pub(super) async fn jobs(client: &Client, args: JobsArgs, out: &mut Output<'_>) 
     };
     let (found, total) = gather(client, &sources, &filter, &args.page, out.now).await?;
     let none = match &filter.queue {
+        Some(queue) if found.is_empty() && find_queue(client, queue).await?.is_none() => no_queue(queue),
+        _ => "no such jobs".to_owned(),
+    };
+    show_page(&found, &args.page.shown("job", found.len(), total), &none, out, job_table)
+}
+
+/// Lists jobs by a filter, to which the other flags add terms.
+async fn by_filter(client: &Client, args: JobsArgs, out: &mut Output<'_>) -> Done {
+    let mut filter = args.filter.unwrap_or_default();
+    filter.terms.extend(args.queue.clone().map(Term::Queue));
+    filter.terms.extend(args.tag.map(Term::Tag));
+    filter.terms.extend(args.state.map(|state| Term::State(state.in_filter())));
+    let (found, total) = select::page(client, filter, &args.page).await?;
+    let none = match &args.queue {
         Some(queue) if found.is_empty() && find_queue(client, queue).await?.is_none() => no_queue(queue),
         _ => "no such jobs".to_owned(),
     };

@@ -1,6 +1,7 @@
 //! The commands: a file for each group, with the arguments, their help and the code.
 
 pub(crate) mod bench;
+mod canceled;
 pub(crate) mod change;
 pub(crate) mod config;
 pub(crate) mod drill;
@@ -16,12 +17,14 @@ pub(crate) mod queue;
 pub(crate) mod recur;
 mod render;
 mod resubmit;
+pub(crate) mod select;
 pub(crate) mod server;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 mod wait;
-mod why;
+pub(crate) mod why;
+mod why_queue;
 pub(crate) mod work;
 pub(crate) mod workers;
 
@@ -135,9 +138,9 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
         Verb::Why(args) => {
             let given = cli.url_given.then_some(cli.url.as_str());
-            why::why(&geartrain::connect(&url).await?, args.jid, given, out).await
+            why::why(&geartrain::connect(&url).await?, args, given, out).await
         }
-        verb => run_on(&geartrain::connect(&url).await?, verb, out).await,
+        verb => run_on(&geartrain::connect(&url).await?.named(&canceled::caller()), verb, out).await,
     }
 }
 
@@ -165,7 +168,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Release(args) => work::release(client, args, out).await,
         Verb::Announce(args) => workers::announce(client, args, out).await,
         Verb::Status(args) => status::status(client, args, out).await,
-        Verb::Why(args) => why::why(client, args.jid, None, out).await,
+        Verb::Why(args) => why::why(client, args, None, out).await,
         Verb::Result(args) => status::result(client, args.jid, out).await,
         Verb::RollCall(args) => workers::roll_call(client, args, out).await,
         Verb::WorkerLost(args) => workers::worker_lost(client, args, out).await,
@@ -184,7 +187,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Forget(verb) => queue::forget(client, verb, out).await,
         Verb::Failed(args) => failed::failed(client, args, out).await,
         Verb::Unfail(args) => failed::unfail(client, args, out).await,
-        Verb::Cancel(args) => change::cancel(client, args.jids, out).await,
+        Verb::Cancel(args) => change::cancel(client, args, out).await,
         Verb::Requeue(args) => change::requeue(client, args, out).await,
         Verb::Timeout(args) => change::timeout(client, args.jids, out).await,
         Verb::Priority(args) => change::priority(client, args, out).await,

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use geartrain::{
-    Client, Existing, Jid, Payload, Put, PutOptions, PutReply, RESULT_TTL_DEFAULT, Recur, Seconds,
+    Client, DependencyPolicy, Existing, Jid, Payload, Put, PutOptions, PutReply, RESULT_TTL_DEFAULT, Recur,
+    Seconds,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -18,7 +19,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::payload::Source;
 use crate::text;
-use crate::values::{priority, span, unique_key};
+use crate::values::{policy, priority, span, unique_key};
 use crate::{backoff, duration, timestamp, values};
 use clap::Args;
 use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Timestamp, UniqueKey};
@@ -41,13 +42,17 @@ use std::time::Duration;
 
 To submit a payload that begins with @, or is just -, pass it through standard input.
 
+When a job of --depends fails, this one waits until that job is requeued and complete. With
+--on-dependency-failure fail it fails too, into the group upstream-QUEUE; with skip it is cancelled, and the
+jobs that depend on it depend on the failed one; with run it starts when its other dependencies are complete.
+
 A backoff is a fixed delay like 30s, or a range: 10s..1h doubles from 10s up to 1h. 10sx3..1h triples. A suffix
 +-0.2 adds jitter: each delay is up to a fifth longer or shorter, at random.
 
 --batch takes one JSON object per line. Every key but klass is optional, and so is klass if KLASS is given:
   {"klass":"welcome","payload":{"to":"a"},"priority":5,"in":"1h","tags":["new"],"jid":"j1"}
   keys: queue klass payload priority in at tags depends retries jid replace
-        unique timeout expires backoff crashes roll_call keep_result
+        unique timeout expires backoff crashes roll_call keep_result on_dependency_failure
 Empty lines, and lines that begin with #, are skipped. A payload that is a JSON string is stored as its text,
 {"$bytes":"<base64>"} as those bytes, and any other JSON as it is written."#
 )]
@@ -127,7 +132,7 @@ pub(crate) struct PutArgs {
         conflicts_with_all = [
             "queue", "klass", "payload", "batch", "every", "wait", "jid", "delay", "at", "priority",
             "tags", "depends", "retries", "unique", "timeout", "expires", "backoff", "crashes",
-            "roll_call", "keep_result"
+            "roll_call", "keep_result", "on_dependency_failure"
         ],
         help_heading = "Gearman servers"
     )]
@@ -172,6 +177,9 @@ struct OptionArgs {
         conflicts_with_all = ["batch", "every"]
     )]
     crashes: Option<u32>,
+    /// What to do when a job of --depends fails: wait, fail, skip (cancel it) or run [default: wait]
+    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with_all = ["batch", "every"])]
+    on_dependency_failure: Option<DependencyPolicy>,
     /// Refuse the job if no live worker has announced that it can run it
     #[arg(long, conflicts_with_all = ["batch", "every"])]
     roll_call: bool,
@@ -277,6 +285,7 @@ fn put_options(args: OptionArgs) -> Option<Box<PutOptions>> {
         backoff: args.backoff,
         crashes_max: args.crashes,
         roll_call: args.roll_call,
+        on_dependency_failure: args.on_dependency_failure.unwrap_or_default(),
         ..PutOptions::default()
     };
     (options != PutOptions::default()).then(|| Box::new(options))

@@ -1,8 +1,8 @@
 //! Queues: counts, statistics, pausing, and what is due.
 
 use geartrain::{
-    Client, Error, ForgetQueues, ForgetWorkers, Pause, QueueCounts, QueueName, Queues, Resume, Stats,
-    Summary, Tick,
+    Client, Error, Figures, ForgetQueues, ForgetWorkers, Pause, QueueCounts, QueueFigures, QueueName, Queues,
+    Refusal, Resume, Stats, Summary, Tick,
 };
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::QueuesArg;
 use super::workers::{is_known, no_worker};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::text::{Cell, HEADING, clean, count, table};
+use crate::text::{Cell, HEADING, TextOut, clean, count, table};
 use crate::timestamp::when;
 use crate::values::at_least_one;
 use crate::view::{Number, QueueView, StatsView, texts};
@@ -20,6 +20,10 @@ use clap::{Args, Subcommand};
 use geartrain::{Count, Timestamp, WorkerName};
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "OLDEST is how long the oldest waiting job has waited, and PER MIN how many jobs were completed per minute
+in the last one to two minutes. `geartrain why --queue QUEUE` explains why the jobs of a queue are not running."
+)]
 pub(crate) struct QueuesArgs {
     /// Only this queue
     queue: Option<QueueName>,
@@ -94,19 +98,22 @@ fn all_or_some(nothing_done: Vec<String>, names: usize, out: &mut Output<'_>) ->
 }
 
 pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'_>) -> Done {
-    let queues = match args.queue {
-        Some(queue) => match find_queue(client, &queue).await? {
+    let queues = match &args.queue {
+        Some(queue) => match find_queue(client, queue).await? {
             Some(counts) => vec![counts],
             None => {
                 if out.json {
                     out.line(&json!([]), "")?;
                 }
-                return Err(Failure::Refused(no_queue(&queue)));
+                return Err(Failure::Refused(no_queue(queue)));
             }
         },
         None => client.run(Queues::default()).await?,
     };
-    let views: Vec<QueueView> = queues.iter().map(QueueView::new).collect();
+    let figures = figures(client, args.queue).await?;
+    let figures_of = |queue: &QueueCounts| figures.iter().find(|figures| figures.name == queue.name);
+    let views: Vec<QueueView> = queues.iter().map(|queue| QueueView::new(queue, figures_of(queue))).collect();
+    let now = out.now;
     Ok(out.list(&views, "no queues yet; `geartrain put` creates the first", |out| {
         let rows: Vec<_> = queues
             .iter()
@@ -119,13 +126,59 @@ pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'
                     Cell::number(queue.scheduled),
                     Cell::number(queue.depends),
                     Cell::number(queue.recurring),
+                    failed_cell(figures_of(queue)),
+                    oldest_cell(figures_of(queue), now),
+                    Cell::right(figures_of(queue).and_then(|of| of.rate).map_or_else(String::new, rate_text)),
                     Cell::state(if queue.paused { "paused" } else { "" }),
                 ]
             })
             .collect();
-        let heading = ["QUEUE", "WAITING", "RUNNING", "STALLED", "SCHEDULED", "DEPENDS", "RECURRING", ""];
+        let heading = [
+            "QUEUE",
+            "WAITING",
+            "RUNNING",
+            "STALLED",
+            "SCHEDULED",
+            "DEPENDS",
+            "RECURRING",
+            "FAILED",
+            "OLDEST",
+            "PER MIN",
+            "",
+        ];
         table(out, heading, &rows)
     })?)
+}
+
+/// The figures of queues; none on a backend without them.
+async fn figures(client: &Client, queue: Option<QueueName>) -> Result<Vec<QueueFigures>, Error> {
+    match client.run(Figures { queue }).await {
+        Err(Error::Refused(Refusal::Unsupported { .. })) => Ok(Vec::new()),
+        figures => figures,
+    }
+}
+
+fn failed_cell(figures: Option<&QueueFigures>) -> Cell {
+    Cell::right(match figures {
+        Some(QueueFigures { failed, failed_or_more: true, .. }) => format!("{failed}+"),
+        Some(QueueFigures { failed: 1.., .. }) => figures.map_or(0, |of| of.failed).to_string(),
+        _ => String::new(),
+    })
+}
+
+/// How long the oldest job has waited.
+fn oldest_cell(figures: Option<&QueueFigures>, now: Timestamp) -> Cell {
+    let waited = |oldest: Timestamp| duration::format((now - oldest).get().max(0.0).round());
+    Cell::right(figures.and_then(|figures| figures.oldest).map_or_else(String::new, waited))
+}
+
+/// Completions per minute, to two digits below ten.
+fn rate_text(per_minute: f64) -> String {
+    match per_minute {
+        0.0 => "0".to_owned(),
+        ..10.0 => format!("{per_minute:.1}"),
+        _ => format!("{per_minute:.0}"),
+    }
 }
 
 pub(super) async fn stats(client: &Client, args: StatsArgs, out: &mut Output<'_>) -> Done {
@@ -145,12 +198,62 @@ pub(super) async fn stats(client: &Client, args: StatsArgs, out: &mut Output<'_>
             [Cell::from(what), Cell::number(summary.count), span(summary.mean), span(summary.std)]
         };
         table(out, ["", "JOBS", "MEAN", "DEVIATION"], &[row("waited", &stats.wait), row("ran", &stats.run)])?;
+        histogram(out, "waited", &stats.wait)?;
+        histogram(out, "ran", &stats.run)?;
         writeln!(
             out,
             "\nlocks expired {}, failures {}, still failed {}",
             stats.retries, stats.failures, stats.failed
         )
     })?)
+}
+
+/// The rows of a printed histogram: a title, and the first bucket after it. Buckets are the seconds 0 to 59,
+/// the minutes 1 to 59, the hours 1 to 23 and the days 1 to 6.
+const HISTOGRAM_ROWS: [(&str, usize); 12] = [
+    ("under 1s", 1),
+    ("1s to 2s", 2),
+    ("2s to 5s", 5),
+    ("5s to 10s", 10),
+    ("10s to 30s", 30),
+    ("30s to 1m", 60),
+    ("1m to 5m", 64),
+    ("5m to 15m", 74),
+    ("15m to 1h", 119),
+    ("1h to 6h", 124),
+    ("6h to 1d", 142),
+    ("1d or more", usize::MAX),
+];
+
+/// The longest bar, in characters.
+const BAR_MAX: u64 = 40;
+
+/// Prints how many jobs took how long, as bars. Rows before the first and after the last job are left out.
+fn histogram(out: &mut TextOut<'_>, what: &str, summary: &Summary) -> std::io::Result<()> {
+    let mut from = 0;
+    let counts: Vec<(&str, u64)> = HISTOGRAM_ROWS
+        .iter()
+        .map(|(title, to)| {
+            let buckets = summary.histogram.iter().take(*to).skip(from);
+            from = *to;
+            (*title, buckets.sum())
+        })
+        .collect();
+    let Some(first) = counts.iter().position(|(_, jobs)| *jobs > 0) else { return Ok(()) };
+    let last = counts.iter().rposition(|(_, jobs)| *jobs > 0).unwrap_or(first);
+    let most = counts.iter().map(|(_, jobs)| *jobs).max().unwrap_or(1);
+    let all: u64 = counts.iter().map(|(_, jobs)| jobs).sum();
+    let rows: Vec<_> = counts[first..=last]
+        .iter()
+        .map(|(title, jobs)| {
+            // A job is never invisible.
+            let bar = "#".repeat((jobs * BAR_MAX).div_ceil(most) as usize);
+            let share = format!("{:.0}%", *jobs as f64 * 100.0 / all as f64);
+            [Cell::right(title), Cell::number(*jobs), Cell::right(share), Cell::from(bar)]
+        })
+        .collect();
+    writeln!(out)?;
+    table(out, [&what.to_uppercase(), "JOBS", "SHARE", ""], &rows)
 }
 
 pub(super) async fn pause(client: &Client, queues: Vec<QueueName>, out: &mut Output<'_>) -> Done {

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use geartrain::{Failure, HistoryEntry, HistoryEvent, Job, JobState, Payload, Timestamp, base64};
+use geartrain::{EndReason, Failure, HistoryEntry, HistoryEvent, Job, JobState, Payload, Timestamp, base64};
 
 use crate::text::{Cell, FAINT, HEADING, TextOut, card, clean, clean_lines, count, table, table_with_texts};
 use crate::timestamp::when;
 use crate::view::{is_stalled, texts};
 use crate::{duration, job_details, timestamp};
+
+/// A history with as many entries has lost some, unless the option `max-job-history` is not its default.
+const HISTORY_ENTRIES: usize = 100;
 
 /// A payload on one line: its text, or its bytes in base64.
 pub(super) fn payload_text(payload: &Payload) -> String {
@@ -160,14 +163,26 @@ pub(super) fn job_card(out: &mut dyn Write, job: &Job, now: Timestamp) -> io::Re
     lines.push(("payload", payload_text(&job.payload).into()));
     card(out, &lines)?;
 
-    if !job.history.is_empty() {
+    let story = job.story();
+    if !story.is_empty() {
         writeln!(out, "\n{HEADING}History{HEADING:#}")?;
     }
-    let ago: Vec<String> = job.history.iter().map(|entry| timestamp::relative(entry.when, now)).collect();
+    let ago: Vec<String> = story.iter().map(|entry| timestamp::relative(entry.when, now)).collect();
     let width = ago.iter().map(String::len).max().unwrap_or(0);
-    for (entry, ago) in job.history.iter().zip(&ago) {
+    let pops = story.iter().filter(|entry| matches!(entry.what, HistoryEvent::Popped { .. })).count();
+    // Attempts cannot be counted in a history that has lost some.
+    let is_counted = pops > 1 && job.history.len() < HISTORY_ENTRIES;
+    let mut attempt = 0;
+    for (entry, ago) in story.iter().zip(&ago) {
         let exact = timestamp::format(entry.when);
-        writeln!(out, "{FAINT}{exact}  {ago:>width$}{FAINT:#}  {}", clean(&history_text(entry)))?;
+        attempt += usize::from(matches!(entry.what, HistoryEvent::Popped { .. }));
+        let counted = match entry.what {
+            HistoryEvent::Popped { .. } | HistoryEvent::AttemptEnded { .. } if is_counted && attempt > 0 => {
+                format!("attempt {attempt}: ")
+            }
+            _ => String::new(),
+        };
+        writeln!(out, "{FAINT}{exact}  {ago:>width$}{FAINT:#}  {counted}{}", clean(&history_text(entry)))?;
     }
     Ok(())
 }
@@ -183,6 +198,20 @@ fn failure_text(failure: &Failure, now: Timestamp) -> String {
     format!("{group}: {message} ({when}{worker})")
 }
 
+/// How an attempt ended.
+fn end_text(reason: EndReason, worker: &str) -> String {
+    match reason {
+        EndReason::Retried => format!("retried by {worker}"),
+        EndReason::LockExpired => format!("lock of {worker} expired"),
+        EndReason::Deadline => format!("took too long at {worker}"),
+        EndReason::WorkerLost => format!("worker {worker} died"),
+        EndReason::Released => format!("released by {worker}"),
+        EndReason::TakenAway => format!("taken away from {worker}"),
+        EndReason::PutAgain => format!("submitted again while {worker} had it"),
+        other => format!("ended at {worker} ({})", other.as_str()),
+    }
+}
+
 fn history_text(entry: &HistoryEntry) -> String {
     match &entry.what {
         HistoryEvent::Put { queue } => format!("submitted to {queue}"),
@@ -195,6 +224,13 @@ fn history_text(entry: &HistoryEntry) -> String {
         HistoryEvent::Crashed { worker } => format!("crashed {worker}"),
         HistoryEvent::Log { message, data: Some(data) } => format!("{message} {data}"),
         HistoryEvent::Log { message, data: None } => message.clone(),
+        HistoryEvent::AttemptEnded { reason, worker, group, message } => {
+            let worker = worker.as_ref().map_or("a worker", |worker| worker.as_str());
+            let said = [group.as_ref().map(|group| group.as_str()), message.as_deref()];
+            let said: Vec<&str> = said.into_iter().flatten().filter(|said| !said.is_empty()).collect();
+            let end = end_text(*reason, worker);
+            if said.is_empty() { end } else { format!("{end}: {}", said.join(": ")) }
+        }
         _ => "an entry that this version does not know".to_owned(),
     }
 }

@@ -2,6 +2,8 @@
 
 mod beyond;
 mod lists;
+mod reasons;
+mod select;
 
 use geartrain::Client;
 use serde_json::{Value, json};
@@ -93,9 +95,12 @@ fn keys(value: &Value) -> Vec<&str> {
 fn a_job_goes_from_put_to_complete() {
     let shell = shell();
     assert_eq!(shell.run(r#"put mail welcome {"to":"a"} --jid j1 --priority 5 --tag new"#), "j1\n");
+    let mut queues = shell.json("queues");
+    assert!(queues[0]["oldest"].take().as_f64().unwrap() > 1.7e9);
     assert_eq!(
-        shell.json("queues"),
-        json!([{ "name": "mail", "waiting": 1, "running": 0, "stalled": 0, "scheduled": 0, "depends": 0, "recurring": 0, "paused": false }])
+        queues,
+        json!([{ "name": "mail", "waiting": 1, "running": 0, "stalled": 0, "scheduled": 0, "depends": 0, "recurring": 0,
+            "paused": false, "failed": 0, "failed_or_more": false, "oldest": null, "per_minute": null }])
     );
 
     let popped = shell.json("pop mail --worker w1");
@@ -363,7 +368,8 @@ fn jobs_are_listed_by_state() {
     assert_eq!(list("--tag t"), ["w1", "w2", "w3", "s1"]);
     assert_eq!(list("--tag t --state scheduled"), ["s1"]);
     assert_eq!(list("--tag t --queue mail --limit 1 --offset 1"), ["w2"]);
-    assert_eq!(shell.try_run("jobs --state complete --queue mail", &[]).code, 2);
+    assert_eq!(list("--state complete --queue other"), ["r1"]);
+    assert_eq!(list("--state complete --queue mail"), [""; 0]);
 
     let table = shell.run("jobs --queue news");
     assert!(
@@ -377,7 +383,9 @@ fn jobs_are_listed_by_state() {
     assert_eq!((none.out.as_str(), none.err.as_str()), ("", "geartrain: no such jobs\n"));
 
     assert_eq!(shell.json("peek mail --count 2").as_array().unwrap().len(), 2);
-    assert_eq!(shell.json("workers"), json!([{ "name": "w1", "running": 1, "stalled": 0, "can": [] }]));
+    let mut workers = shell.json("workers");
+    assert!(workers[0]["seen"].take().as_f64().unwrap() > 1.7e9);
+    assert_eq!(workers, json!([{ "name": "w1", "running": 1, "stalled": 0, "seen": null, "can": [] }]));
     assert_eq!(shell.json("workers w1")[0]["jid"], "r2");
     assert_eq!(shell.json("workers missing"), json!([]));
 }

@@ -1,23 +1,50 @@
 //! `geartrain why`: explain in one sentence why a job is not running.
 
+use clap::Args;
 use geartrain::{
-    Client, GetLimits, Jid, QueueLimits, QueueName, Rate, Reason, StateName, Timestamp, Why, WhyReply,
+    Client, Error, FailedDependency, GetLimits, Jid, QueueLimits, QueueName, Rate, Reason, Refusal,
+    StateName, Timestamp, Why, WhyReply,
 };
 use serde::Serialize;
 
-use super::Done;
+use super::why_queue::why_queue;
+use super::{Done, canceled};
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::rate;
 use crate::text::count;
 use crate::timestamp::{self, when};
 use crate::view::Number;
 
-/// Explains a job. The commands that help have `url` in them, unless it is the default.
-pub(super) async fn why(client: &Client, jid: Jid, url: Option<&str>, out: &mut Output<'_>) -> Done {
-    let reply = client.run(Why { jid }).await?;
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain why j1
+  geartrain why --queue mail")]
+pub(crate) struct WhyArgs {
+    /// The id of the job
+    #[arg(required_unless_present = "queue")]
+    jid: Option<Jid>,
+    /// Explain a whole queue instead: how many of its jobs are not running, and why
+    #[arg(long, value_name = "QUEUE", conflicts_with = "jid")]
+    queue: Option<QueueName>,
+}
+
+/// Explains a job or a queue. The commands that help have `url` in them, unless it is the default.
+pub(super) async fn why(client: &Client, args: WhyArgs, url: Option<&str>, out: &mut Output<'_>) -> Done {
     // A URL with a password is not repeated.
     let url = url.filter(|url| !url.contains('@')).map(|url| format!(" --url {}", quoted(url)));
     let geartrain = format!("geartrain{}", url.unwrap_or_default());
+    let jid = match (args.jid, args.queue) {
+        (Some(jid), _) => jid,
+        (None, Some(queue)) => return why_queue(client, queue, &geartrain, out).await,
+        (None, None) => return Err(Failure::Usage("give a job, or --queue QUEUE".to_owned())),
+    };
+    let reply = match client.run(Why { jid: jid.clone() }).await {
+        Err(Error::Refused(Refusal::NoSuchJob { .. })) => {
+            return Err(canceled::explain(client, &jid, out).await);
+        }
+        reply => reply?,
+    };
     // A command that raises the rate has to repeat the other limits, or it would remove them.
     let limits = match (&reply.queue, reply.reasons.first()) {
         (Some(queue), Some(Reason::RateLimit { .. })) if !out.json => {
@@ -59,7 +86,7 @@ enum ReasonView {
     Complete { at: Number },
     Failed { group: String, message: String },
     SetAside { group: String, crashes: u32, evidence: Option<String> },
-    DependsOn { jid: String, state: &'static str, count: u64 },
+    DependsOn { jid: String, state: &'static str, count: u64, failed: Option<FailedView> },
     Scheduled { at: Number },
     Expired { at: Number },
     Paused { queue: String },
@@ -69,6 +96,13 @@ enum ReasonView {
     Behind { jobs: u64 },
     Next,
     Other { text: String },
+}
+
+#[derive(Debug, Serialize)]
+struct FailedView {
+    jid: String,
+    group: String,
+    message: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,9 +132,16 @@ impl ReasonView {
                 crashes: *crashes,
                 evidence: evidence.clone(),
             },
-            Reason::DependsOn { jid, state, count } => {
-                ReasonView::DependsOn { jid: jid.to_string(), state: state.as_str(), count: *count }
-            }
+            Reason::DependsOn { jid, state, count, failed } => ReasonView::DependsOn {
+                jid: jid.to_string(),
+                state: state.as_str(),
+                count: *count,
+                failed: failed.as_ref().map(|failed| FailedView {
+                    jid: failed.jid.to_string(),
+                    group: failed.group.to_string(),
+                    message: failed.message.clone(),
+                }),
+            },
             Reason::Scheduled { at } => ReasonView::Scheduled { at: (*at).into() },
             Reason::Expired { at } => ReasonView::Expired { at: (*at).into() },
             Reason::Paused { queue } => ReasonView::Paused { queue: queue.to_string() },
@@ -190,8 +231,18 @@ fn clause(reason: &Reason, reply: &WhyReply, now: Timestamp) -> String {
             let evidence = evidence.as_ref().map(|evidence| format!(" ({evidence})")).unwrap_or_default();
             format!("it crashed {crashes} of its workers{evidence}")
         }
-        Reason::DependsOn { jid, state, count: 1 } => format!("it waits for job {jid}, {}", which_is(*state)),
-        Reason::DependsOn { jid, state, count } => {
+        Reason::DependsOn { failed: Some(failed), count, .. } => {
+            let FailedDependency { jid, group, message } = &**failed;
+            let which = format!("{jid}, which failed: it is in group {group}, with the message {message:?}");
+            match count {
+                1 => format!("it waits for job {which}"),
+                count => format!("it waits for {count} jobs, among them {which}"),
+            }
+        }
+        Reason::DependsOn { jid, state, count: 1, .. } => {
+            format!("it waits for job {jid}, {}", which_is(*state))
+        }
+        Reason::DependsOn { jid, state, count, .. } => {
             format!("it waits for {count} jobs, among them {jid}, {}", which_is(*state))
         }
         Reason::Scheduled { at } => format!("it may start {}", when(*at, now)),
@@ -262,6 +313,14 @@ fn remedy(reason: &Reason, reply: &WhyReply, limits: &QueueLimits, geartrain: &s
             "`{geartrain} requeue {jid}` retries it, `{geartrain} unfail {}` retries the whole group",
             quoted(group.as_str())
         ),
+        Reason::DependsOn { failed: Some(failed), .. } => {
+            let (on, group) = (quoted(&failed.jid.to_string()), quoted(failed.group.as_str()));
+            format!(
+                "`{geartrain} requeue {on}` retries that one, `{geartrain} unfail {group}` its whole group, \
+                 `{geartrain} undepend {jid} {on}` stops waiting for it, and `{geartrain} cancel --cascade {on}` \
+                 cancels it with all jobs that depend on it"
+            )
+        }
         Reason::DependsOn { jid: on, .. } => {
             let on = quoted(&on.to_string());
             format!(
@@ -314,7 +373,7 @@ fn doubled(limits: &QueueLimits) -> Option<String> {
 }
 
 /// An argument as a POSIX shell reads it.
-fn quoted(argument: &str) -> String {
+pub(super) fn quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
     if !argument.is_empty() && !argument.starts_with('-') && argument.chars().all(is_plain) {
         return argument.to_owned();
@@ -392,13 +451,30 @@ mod tests {
             (
                 StateName::Depends,
                 vec![
-                    Reason::DependsOn { jid: jid("j0"), state: StateName::Failed, count: 1 },
+                    Reason::DependsOn { jid: jid("j0"), state: StateName::Running, count: 1, failed: None },
                     Reason::Scheduled { at: at(3_700) },
                     paused(),
                 ],
-                "job j1 of mail depends on others: it waits for job j0, which failed, it may start \
+                "job j1 of mail depends on others: it waits for job j0, which is running, it may start \
                  in 1h (1970-01-01T01:01:40Z), and queue mail is paused; `geartrain why j0` explains that one, \
                  and `geartrain undepend j1 j0` stops waiting for it; `geartrain resume mail` resumes it",
+            ),
+            (
+                StateName::Depends,
+                vec![Reason::DependsOn {
+                    jid: jid("a"),
+                    state: StateName::Waiting,
+                    count: 2,
+                    failed: Some(Box::new(FailedDependency {
+                        jid: jid("j0"),
+                        group: group("smtp"),
+                        message: "no route".to_owned(),
+                    })),
+                }],
+                "job j1 of mail depends on others: it waits for 2 jobs, among them j0, which failed: it is in \
+                 group smtp, with the message \"no route\"; `geartrain requeue j0` retries that one, \
+                 `geartrain unfail smtp` its whole group, `geartrain undepend j1 j0` stops waiting for it, and \
+                 `geartrain cancel --cascade j0` cancels it with all jobs that depend on it",
             ),
             (
                 StateName::Scheduled,
@@ -508,13 +584,15 @@ mod tests {
         assert_eq!(
             all[5],
             json!({ "jid": "j1", "state": "depends", "queue": "mail", "stalled": false, "reasons": [
-                { "reason": "depends-on", "jid": "j0", "state": "failed", "count": 1 },
+                { "reason": "depends-on", "jid": "j0", "state": "running", "count": 1, "failed": null },
                 { "reason": "scheduled", "at": 3_700 },
                 { "reason": "paused", "queue": "mail" },
             ] })
         );
+        let failed = json!({ "jid": "j0", "group": "smtp", "message": "no route" });
+        assert_eq!(all[6]["reasons"][0]["failed"], failed);
         assert_eq!(
-            all[7]["reasons"],
+            all[8]["reasons"],
             json!([
                 { "reason": "concurrency", "max": 2, "running": 3, "held": [{ "jid": "j7", "worker": "w1" }] },
                 { "reason": "rate-limit", "until": 105 },
@@ -527,6 +605,6 @@ mod tests {
             all[4]["reasons"][0],
             json!({ "reason": "set-aside", "group": "crashed-mail", "crashes": 3, "evidence": "signal 9" })
         );
-        assert_eq!(all[10]["reasons"], json!([{ "reason": "next" }]));
+        assert_eq!(all[11]["reasons"], json!([{ "reason": "next" }]));
     }
 }

@@ -204,6 +204,9 @@ pub(crate) struct ChunkArgs {
 pub(crate) struct ReleaseArgs {
     /// The job id
     jid: Jid,
+    /// Why, for the job's history
+    #[arg(long, value_name = "TEXT")]
+    message: Option<String>,
     #[command(flatten)]
     holder: HolderArgs,
 }
@@ -396,6 +399,7 @@ pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>
 }
 
 pub(super) async fn release(client: &Client, args: ReleaseArgs, out: &mut Output<'_>) -> Done {
-    client.run(Release { jid: args.jid.clone(), holder: holder(args.holder)? }).await?;
+    let release = Release::new(args.jid.clone(), holder(args.holder)?);
+    client.run(Release { message: args.message, ..release }).await?;
     Ok(out.line(&json!({ "jid": args.jid.to_string() }), "released")?)
 }

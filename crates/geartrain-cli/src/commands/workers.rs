@@ -17,6 +17,7 @@ use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, count, table};
+use crate::timestamp::relative;
 use crate::values::span;
 use crate::view::{Number, texts};
 use clap::Args;
@@ -70,6 +71,11 @@ pub(crate) struct WorkerLostArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "SEEN is when a worker last popped, sent a heartbeat or an announcement. A worker chooses its name. Names that
+were made up: HOST-PID is that of `geartrain pop` and of most Qless workers, and gearman-SERVER-NUMBER@ADDRESS that
+of a Gearman worker, by its connection."
+)]
 pub(crate) struct WorkersArgs {
     /// List the jobs of this worker
     name: Option<WorkerName>,
@@ -93,6 +99,7 @@ struct WorkerView {
     name: String,
     running: u64,
     stalled: u64,
+    seen: Option<Number>,
     can: Vec<CapabilityView>,
 }
 
@@ -146,10 +153,12 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
             name: worker.name.to_string(),
             running: worker.jobs,
             stalled: worker.stalled,
+            seen: worker.seen.map(Number::from),
             can: can(&worker.name).iter().map(CapabilityView::new).collect(),
         })
         .collect();
     let page = args.page.shown("worker", workers.len(), total);
+    let now = out.now;
     Ok(out.page(&views, &page, "no workers have been seen lately", |out| {
         let rows: Vec<_> = workers
             .iter()
@@ -158,11 +167,12 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
                     Cell::from(&worker.name),
                     Cell::number(worker.jobs),
                     Cell::number(worker.stalled),
+                    Cell::right(worker.seen.map_or_else(String::new, |seen| relative(seen, now))),
                     Cell::from(capabilities_text(can(&worker.name))),
                 ]
             })
             .collect();
-        table(out, ["WORKER", "RUNNING", "STALLED", "CAN"], &rows)
+        table(out, ["WORKER", "RUNNING", "STALLED", "SEEN", "CAN"], &rows)
     })?)
 }
 

@@ -9,12 +9,20 @@ pub struct Release {
     pub jid: Jid,
     /// The holder of its lock.
     pub holder: Holder,
+    /// Why, for the job's story.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl Release {
+    /// Returns a job without a message.
+    pub fn new(jid: Jid, holder: Holder) -> Release {
+        Release { jid, holder, message: None }
+    }
+
     /// Returns a job that was just popped.
     pub fn of(job: &Popped) -> Release {
-        Release { jid: job.jid.clone(), holder: job.holder() }
+        Release::new(job.jid.clone(), job.holder())
     }
 
     /// Returns all jobs that these answers hand out.

@@ -134,11 +134,52 @@ pub struct Timeout {
 }
 
 /// Cancels jobs: all of them or, if a job that is not cancelled depends on one, none. Skips complete and
-/// unknown jobs.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+/// unknown jobs. Each leaves a [`Tombstone`](crate::Tombstone).
+///
+/// ```
+/// use geartrain_core::{Cancel, Jid};
+/// let cancel = Cancel { cascade: true, ..Cancel::new(vec![Jid::new("j1")?]) };
+/// # Ok::<(), geartrain_core::BadName>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 pub struct Cancel {
     /// The jobs.
     pub jids: Vec<Jid>,
+    /// Why, for the tombstones; at most [`BECAUSE_BYTES_MAX`](crate::BECAUSE_BYTES_MAX) bytes.
+    #[serde(default)]
+    pub because: Option<String>,
+    /// Whether the jobs that depend on them are cancelled too, and those that depend on these; at most
+    /// [`CASCADE_MAX`] jobs in all.
+    #[serde(default)]
+    pub cascade: bool,
+}
+
+/// How many jobs one cancellation with [`cascade`](Cancel::cascade) removes at most.
+pub const CASCADE_MAX: usize = 5_000;
+
+impl Cancel {
+    /// Cancels these jobs and no others, without saying why.
+    pub fn new(jids: Vec<Jid>) -> Cancel {
+        Cancel { jids, because: None, cascade: false }
+    }
+}
+
+/// Leaves out the last fields that have their defaults, which servers from before them do not know. A field
+/// before one that is needed must stay, because fields are known by their places.
+impl serde::Serialize for Cancel {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let fields = if self.cascade { 3 } else { 1 + usize::from(self.because.is_some()) };
+        let mut cancel = to.serialize_struct("Cancel", fields)?;
+        cancel.serialize_field("jids", &self.jids)?;
+        if fields > 1 {
+            cancel.serialize_field("because", &self.because)?;
+        }
+        if fields > 2 {
+            cancel.serialize_field("cascade", &self.cascade)?;
+        }
+        cancel.end()
+    }
 }
 
 /// Moves the oldest failed jobs of a group into a queue.

@@ -1,8 +1,10 @@
 //! Commands and replies. Each operation is a struct with a reply type of its own; [`Command`] and [`Reply`]
 //! are enums over all of them. A file per slice, named as in `engine/`: `put`, `pop`, `finish`, `change` …
 
+mod canceled;
 mod capabilities;
 mod change;
+mod figures;
 mod finish;
 mod limits;
 mod pop;
@@ -11,11 +13,14 @@ mod put_options;
 mod read;
 mod recur;
 mod results;
+mod select;
 mod tick;
 mod why;
 
+pub use canceled::*;
 pub use capabilities::*;
 pub use change::*;
+pub use figures::*;
 pub use finish::*;
 pub use limits::*;
 pub use pop::*;
@@ -24,6 +29,7 @@ pub use put_options::*;
 pub use read::*;
 pub use recur::*;
 pub use results::*;
+pub use select::*;
 pub use tick::*;
 pub use why::*;
 
@@ -127,6 +133,12 @@ impl Command {
             Command::UpdateRecurring(update) => update.payload.iter_mut().for_each(Payload::unshare),
             _ => {}
         }
+    }
+
+    /// Whether it is stored who asked for this: front-ends then fill [`Call::by`](crate::Call::by). Commands
+    /// that come in thousands need not be looked at any further.
+    pub fn records_caller(&self) -> bool {
+        matches!(self, Command::Cancel(_) | Command::Act(_))
     }
 
     /// Whether the command carries a payload of [`LARGE_PAYLOAD_BYTES`] or more, so that commands sent later
@@ -262,6 +274,16 @@ operations! {
     PriorityCounts => PriorityCountsReply,
     /// Removes everything, a part at a time. Replies with whether there may be more.
     Flush => bool,
+    /// Looks up what is left of a cancelled job.
+    Canceled => Option<Box<Tombstone>>,
+    /// Lists the jobs that a filter selects, a page at a time.
+    Select => Box<SelectReply>,
+    /// Changes the jobs that a filter selects, a page at a time.
+    Act => Box<ActReply>,
+    /// Looks up the figures of queues.
+    Figures => Vec<QueueFigures>,
+    /// Explains why the jobs of a queue are not running. Makes due jobs waiting.
+    WhyQueue => Box<WhyQueueReply>,
 }
 
 /// A number of items to request at once: 0 to 100,000.

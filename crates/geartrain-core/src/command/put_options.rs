@@ -76,6 +76,61 @@ pub enum OnEnd {
     Forget,
 }
 
+/// What a job does when a job that it depends on fails.
+///
+/// ```
+/// use geartrain_core::DependencyPolicy;
+/// assert_eq!("skip".parse::<DependencyPolicy>()?, DependencyPolicy::Skip);
+/// assert_eq!(DependencyPolicy::Run.as_str(), "run");
+/// assert!("stop".parse::<DependencyPolicy>().is_err());
+/// # Ok::<(), geartrain_core::BadArgument>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub enum DependencyPolicy {
+    /// It waits until the failed job is requeued and complete, as in Qless.
+    #[default]
+    Wait,
+    /// It fails too, into the group `upstream-<queue>`.
+    Fail,
+    /// It is cancelled. Its dependents depend on the failed job instead.
+    Skip,
+    /// It no longer depends on the failed job, and runs when its other dependencies are complete.
+    Run,
+}
+
+impl DependencyPolicy {
+    /// All policies, the default first.
+    pub const ALL: [DependencyPolicy; 4] =
+        [DependencyPolicy::Wait, DependencyPolicy::Fail, DependencyPolicy::Skip, DependencyPolicy::Run];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DependencyPolicy::Wait => "wait",
+            DependencyPolicy::Fail => "fail",
+            DependencyPolicy::Skip => "skip",
+            DependencyPolicy::Run => "run",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == DependencyPolicy::Wait
+    }
+}
+
+impl std::str::FromStr for DependencyPolicy {
+    type Err = BadArgument;
+    fn from_str(text: &str) -> Result<DependencyPolicy, BadArgument> {
+        let named = DependencyPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
+        named.ok_or_else(|| {
+            BadArgument::new(
+                "on_dependency_failure",
+                format!("must be wait, fail, skip or run, not {text:?}"),
+            )
+        })
+    }
+}
+
 /// Options of a put beyond Qless. The default is plain Qless behaviour.
 ///
 /// ```
@@ -119,6 +174,9 @@ pub struct PutOptions {
     /// Bytes for the worker besides the payload; at most [`METADATA_BYTES_MAX`].
     #[serde(default, rename = "aside")]
     pub metadata: Option<Payload>,
+    /// What the job does when a job that it depends on fails, or has failed already.
+    #[serde(default, skip_serializing_if = "DependencyPolicy::is_default")]
+    pub on_dependency_failure: DependencyPolicy,
 }
 
 impl PutOptions {

@@ -141,6 +141,9 @@ pub struct WorkerCounts {
     pub jobs: u64,
     /// Jobs whose lock has expired.
     pub stalled: u64,
+    /// When it was last seen: it popped, or sent a heartbeat or an announcement.
+    #[serde(default)]
+    pub seen: Option<Timestamp>,
 }
 
 /// Lists the jobs of one worker.

@@ -79,6 +79,9 @@ pub enum Reason {
         state: StateName,
         /// The number of incomplete dependencies.
         count: u64,
+        /// The first failed dependency by jid: as long as it is failed, the job waits for nothing.
+        #[serde(default)]
+        failed: Option<Box<FailedDependency>>,
     },
     /// It is scheduled for later.
     Scheduled {
@@ -134,6 +137,17 @@ pub enum Reason {
     Next,
 }
 
+/// A failed job that another depends on.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct FailedDependency {
+    /// Its id.
+    pub jid: Jid,
+    /// The kind of failure.
+    pub group: Group,
+    /// The error message.
+    pub message: String,
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,10 +184,26 @@ impl fmt::Display for Reason {
                 evidence.iter().try_for_each(|evidence| write!(f, " ({evidence})"))?;
                 write!(f, "; requeue it, or unfail {group} with all that is in it")
             }
-            Reason::DependsOn { jid, state, count: 1 } => {
+            Reason::DependsOn { failed: Some(failed), count, .. } => {
+                let FailedDependency { jid, group, message } = &**failed;
+                match count {
+                    1 => write!(f, "it depends on job {jid}, which failed ({group}: {message})")?,
+                    _ => write!(
+                        f,
+                        "it depends on {count} jobs that are not complete, among them {jid}, \
+                         which failed ({group}: {message})"
+                    )?,
+                }
+                write!(
+                    f,
+                    "; requeue {jid}, unfail {group}, let the job no longer depend on it, \
+                     or cancel {jid} with its dependents"
+                )
+            }
+            Reason::DependsOn { jid, state, count: 1, .. } => {
                 write!(f, "it depends on job {jid}, which is {state}")
             }
-            Reason::DependsOn { jid, state, count } => {
+            Reason::DependsOn { jid, state, count, .. } => {
                 write!(
                     f,
                     "it depends on {count} jobs that are not complete, among them {jid}, which is {state}"

@@ -4,9 +4,9 @@
 use super::put_options::check_span;
 use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
 use crate::{
-    Announce, AnnounceChange, Announced, Announcement, Event, FailedBy, GetLimits, Group, Jid, Klass, Pop,
-    Priority, Put, QueueLimits, QueueName, RETRIES_MAX, Refusal, Release, RollCall, Seconds, SetLimits,
-    Timestamp, WorkerLost, WorkerName,
+    Announce, AnnounceChange, Announced, Announcement, EndReason, Event, FailedBy, GetLimits, Group, Jid,
+    Klass, Pop, Priority, Put, QueueLimits, QueueName, RETRIES_MAX, Refusal, Release, RollCall, Seconds,
+    SetLimits, Timestamp, WorkerLost, WorkerName,
 };
 
 /// How often a parked worker is noted as seen.
@@ -133,11 +133,18 @@ impl Engine {
         release: Release,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let Release { jid, holder } = release;
+        let Release { jid, holder, message } = release;
+        self.check_size("message", message.as_ref().map_or(0, String::len))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
         self.publish_release(row, false, fx);
-        self.commit(Delta::Release(row, now), fx);
+        match message {
+            None => self.commit(Delta::Release(row, now), fx),
+            Some(message) => {
+                self.end_attempt(row, now, EndReason::Released, None, Some(&message), fx);
+                self.commit(Delta::ToFront(row), fx);
+            }
+        }
         self.remove_if_abandoned(row, fx);
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::state::RowId;
 use crate::{
-    CompleteReply, Event, Every, Jid, Payload, Priority, Progressed, PutOptions, QueueLimits, ResultWaiter,
-    Seconds, StoredResult, Tag, Timestamp,
+    CompleteReply, EndReason, Event, Every, Group, Jid, Payload, Priority, Progressed, PutOptions,
+    QueueLimits, ResultWaiter, Seconds, StoredResult, Tag, Timestamp,
 };
 
 /// The kinds of interned names. Each kind has its own ids.
@@ -178,13 +178,37 @@ pub enum Delta {
     /// The event log is on, with when a subscriber was last seen; or off.
     Listening(Option<Timestamp>),
     /// An event is appended to the event log.
-    EventLogged(Box<Event>),
+    EventLogged {
+        event: Box<Event>,
+        /// When it happened; `None` in logs of earlier programs.
+        at: Option<Timestamp>,
+    },
+    /// The completions of all queues so far are sampled, for their rates; or all samples are removed.
+    RatesSampled(Option<Timestamp>),
     /// A counter's ids up to this one are allocated.
     IdsAllocated(Box<str>, u64),
     /// A tag that no job has loses its count.
     TagCleared(Tag),
     /// A queue leaves the list of queues, and loses its settings and statistics.
     QueueCleared(NameId),
+    /// A job no longer depends on some failed jobs, by its policy. Unlike [`Delta::Undepend`] it keeps its
+    /// earliest start.
+    RunWithout(RowId, Box<[RowId]>, Timestamp),
+    /// The current attempt of a job ends without completing it.
+    AttemptEnded {
+        row: RowId,
+        now: Timestamp,
+        reason: EndReason,
+        /// What the worker reported.
+        group: Option<Group>,
+        message: Option<Box<str>>,
+    },
+    /// A job is cancelled, and leaves a tombstone.
+    Canceled { row: RowId, now: Timestamp, by: Option<Arc<str>>, because: Option<Arc<str>> },
+    /// A tombstone is dropped.
+    TombstoneDropped(Jid),
+    /// A job is put again into a queue as it is: with its klass, payload, priority, retries and tags.
+    Requeue(RowId, NameId, Timestamp),
 }
 
 impl Delta {
@@ -202,7 +226,7 @@ impl Delta {
                 | Delta::CapabilityAdded { .. }
                 | Delta::CapabilityRemoved { .. }
                 | Delta::CapabilitiesCleared(_)
-                | Delta::EventLogged(_)
+                | Delta::EventLogged { .. }
         );
         self.must_be_logged() && !may_be_lost
     }
@@ -212,7 +236,8 @@ impl Delta {
     pub fn must_be_logged(&self) -> bool {
         !matches!(
             self,
-            Delta::Name(..)
+            Delta::RatesSampled(_)
+                | Delta::Name(..)
                 | Delta::ReuseNameId(..)
                 | Delta::FreeNameId(..)
                 | Delta::Seen(..)
@@ -274,6 +299,10 @@ impl Delta {
             | Delta::Crashed { row, .. }
             | Delta::Release(row, _)
             | Delta::ToFront(row)
+            | Delta::Requeue(row, ..)
+            | Delta::RunWithout(row, ..)
+            | Delta::AttemptEnded { row, .. }
+            | Delta::Canceled { row, .. }
             | Delta::PutOptions(row, _) => Some(*row),
 
             Delta::Epoch(_)
@@ -299,10 +328,12 @@ impl Delta {
             | Delta::ResultStored(_)
             | Delta::ResultDropped(_)
             | Delta::Listening(_)
-            | Delta::EventLogged(_)
+            | Delta::EventLogged { .. }
+            | Delta::RatesSampled(_)
             | Delta::IdsAllocated(..)
             | Delta::TagCleared(_)
-            | Delta::QueueCleared(_) => None,
+            | Delta::QueueCleared(_)
+            | Delta::TombstoneDropped(_) => None,
         }
     }
 }

@@ -8,6 +8,10 @@ impl Engine {
     /// command.
     pub fn is_ephemeral_command(&self, now: Timestamp, command: &Command) -> bool {
         let is_ephemeral = |jid: &Jid| self.state.find(jid).is_some_and(|row| self.is_ephemeral(row));
+        // What earlier commands left may concern any job.
+        if self.state.is_any_behind_failed() {
+            return false;
+        }
         match command {
             Command::Put(put) => {
                 put.options.as_deref().is_some_and(PutOptions::are_ephemeral) && put.depends.is_empty()

@@ -1,7 +1,7 @@
 //! The event log: retained events, for subscribers that reconnect and continue after a position.
 
 use super::{Delta, Effects, Engine};
-use crate::{PositionedEvent, Refusal, Seconds, Timestamp};
+use crate::{PositionedEvent, Refusal, Seconds, TimedEvent, Timestamp};
 
 /// How old the note of the last subscriber may become before it is renewed.
 const NOTED_MAX: Seconds = Seconds::from_whole(3_600);
@@ -39,8 +39,8 @@ impl Engine {
     /// Logs the events of a command, from index `first` on.
     pub(super) fn log_events(&mut self, first: usize, fx: &mut Effects) {
         for at in first..fx.events.len() {
-            let event = Box::new(fx.events[at].clone());
-            self.commit(Delta::EventLogged(event), fx);
+            let TimedEvent { at, event } = fx.events[at].clone();
+            self.commit(Delta::EventLogged { event: Box::new(event), at: Some(at) }, fx);
         }
     }
 }

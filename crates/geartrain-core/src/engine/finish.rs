@@ -4,10 +4,14 @@
 use std::collections::BTreeSet;
 
 use super::put::{check_delay, due};
-use super::{AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState};
+use super::{
+    AdvanceDelta, Delta, Effects, Ended, Engine, FailDelta, FailureDelta, ITSELF, RowId, RowState, check_size,
+};
+use crate::attempt::clip;
 use crate::{
-    Backoff, Cancel, Complete, CompleteReply, Cycles, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid,
-    JobEnding, Milestone, Next, Payload, Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
+    ATTEMPT_MESSAGE_BYTES_MAX, BECAUSE_BYTES_MAX, Backoff, Cancel, Complete, CompleteReply, Cycles,
+    EndReason, Event, Fail, FailedBy, Group, Heartbeat, Holder, Jid, JobEnding, Milestone, Next, Payload,
+    Refusal, Retry, Seconds, StateName, Timeout, Timestamp, Unfail,
 };
 
 impl Engine {
@@ -167,6 +171,7 @@ impl Engine {
                 false => Backoff::DEFAULT.wait(self.attempts_before(row), random),
             }),
         };
+        self.end_attempt(row, now, EndReason::Retried, retry.group.as_ref(), retry.message.as_deref(), fx);
         self.commit(Delta::SpendRetry(row), fx);
         if remaining >= 0 {
             let queue = self.state.row(row).queue;
@@ -220,6 +225,7 @@ impl Engine {
             if let Some(worker) = self.holder(row) {
                 fx.publish(|| Event::LockLost { jid, worker });
             }
+            self.end_attempt(row, now, EndReason::TakenAway, None, None, fx);
             self.commit(Delta::Timeout(row, now), fx);
             self.remove_if_abandoned(row, fx);
         }
@@ -247,10 +253,19 @@ impl Engine {
         Ok(oldest.len() as u64)
     }
 
-    pub(super) fn cancel(&mut self, cancel: Cancel, fx: &mut Effects) -> Result<u64, Refusal> {
-        let mut rows: Vec<RowId> = cancel.jids.iter().filter_map(|jid| self.state.find(jid)).collect();
+    pub(super) fn cancel(
+        &mut self,
+        now: Timestamp,
+        cancel: Cancel,
+        fx: &mut Effects,
+    ) -> Result<u64, Refusal> {
+        let by = fx.by.take();
+        check_size("because", cancel.because.as_ref().map_or(0, String::len), BECAUSE_BYTES_MAX)?;
+        let because = cancel.because.map(std::sync::Arc::from);
+        let jids = if cancel.cascade { self.with_dependents(cancel.jids)? } else { cancel.jids };
+        let mut rows: Vec<RowId> = jids.iter().filter_map(|jid| self.state.find(jid)).collect();
         rows.sort_unstable();
-        for jid in &cancel.jids {
+        for jid in &jids {
             let Some(row) = self.state.find(jid) else { continue };
             let left_behind = self.state.dependents(row).filter(|of| rows.binary_search(of).is_err());
             if let Some(dependent) = left_behind.map(|of| self.state.jid(of)).min() {
@@ -258,7 +273,7 @@ impl Engine {
             }
         }
         let mut canceled = 0;
-        for jid in cancel.jids {
+        for jid in jids {
             let row = self.state.find(&jid);
             if row.is_some_and(|row| self.state.row(row).state == RowState::Complete) {
                 continue;
@@ -270,11 +285,25 @@ impl Engine {
             }
             if let Some(row) = row {
                 self.deliver_canceled(row, fx);
-                self.commit(Delta::Remove(row), fx);
+                self.remove_canceled(row, now, by.as_ref(), because.as_ref(), fx);
                 canceled += 1;
             }
         }
         Ok(canceled)
+    }
+
+    /// Records why an attempt ends without completing the job. Must come before what ends it.
+    pub(super) fn end_attempt(
+        &mut self,
+        row: RowId,
+        now: Timestamp,
+        reason: EndReason,
+        group: Option<&Group>,
+        message: Option<&str>,
+        fx: &mut Effects,
+    ) {
+        let message = message.map(|message| clip(message, ATTEMPT_MESSAGE_BYTES_MAX).into());
+        self.commit(Delta::AttemptEnded { row, now, reason, group: group.cloned(), message }, fx);
     }
 
     /// A failure that a worker reports.

@@ -1,8 +1,9 @@
 //! Flush: removes everything, a bounded amount per command. What remains only keeps numbers from being issued
 //! twice: fencing tokens, event positions and counters.
 //!
-//! It consists of deltas that other commands have too, and of two that clear statistics and the count of a
-//! tag. Each leaves a consistent state, so a crash in the middle loses some jobs and leaves the others whole.
+//! It consists of deltas that other commands have too, and of some that clear statistics, samples of rates and
+//! the count of a tag. Each leaves a consistent state, so a crash in the middle loses some jobs and leaves the
+//! others whole.
 
 use super::{Delta, Effects, Engine, RowId, RowState};
 use crate::{Flush, Jid, Refusal, Setting, Tag, Timestamp};
@@ -28,6 +29,10 @@ impl Engine {
         let results: Vec<Jid> = self.state.results().iter().take(left).map(|of| of.jid.clone()).collect();
         left -= results.len();
         results.into_iter().for_each(|jid| self.commit(Delta::ResultDropped(jid), fx));
+        let tombstones: Vec<Jid> =
+            self.state.tombstones().iter().take(left).map(|of| of.jid.clone()).collect();
+        left -= tombstones.len();
+        tombstones.into_iter().for_each(|jid| self.commit(Delta::TombstoneDropped(jid), fx));
         let options = self.state.options().into_iter();
         let chosen = options.filter(|(_, setting)| matches!(setting, Setting::Chosen(_))).take(left);
         for (option, _) in chosen.collect::<Vec<_>>() {
@@ -49,6 +54,7 @@ impl Engine {
         if left == 0 {
             return Ok(true);
         }
+        self.commit(Delta::RatesSampled(None), fx);
         self.clear_event_log(fx);
         Ok(false)
     }

@@ -7,20 +7,25 @@
 //! - `pop` (and peek: locks, fencing tokens, grace, scheduled and recurring jobs that come due)
 //! - `finish` (heartbeat, complete, fail, retry, timeout, unfail, cancel)
 //! - `change` (priority, dependencies, tags, tracking, log, options, pausing), `recur`, `read`, `why`
-//! - `capabilities` (announcements, lost workers, limits), `event_log`, `tick` (what only time brings about),
-//!   `flush` (removes everything)
+//! - `dependency_policy` (what a job does when one that it depends on fails, cancellation of dependents)
+//! - `canceled` (tombstones of cancelled jobs), `capabilities` (announcements, lost workers, limits)
+//! - `event_log`, `tick` (what only time brings about), `flush` (removes everything)
+//! - `select` (jobs by filter, and bulk changes of them)
 //!
 //! `fencing` checks who holds a job, `ephemeral` says what a crash may lose, `reclaim` removes names that
 //! nothing refers to, `prefetch` warms the cache for a batch, `payloads` is the engine's side of spilling,
 //! `salvage` restores a damaged snapshot. `state` holds the data, `codec` turns deltas into bytes.
 
+mod canceled;
 mod capabilities;
 mod change;
 mod codec;
 mod delta;
+mod dependency_policy;
 mod ephemeral;
 mod event_log;
 mod fencing;
+mod figures;
 mod finish;
 mod flush;
 mod payloads;
@@ -32,6 +37,7 @@ mod read;
 mod reclaim;
 mod recur;
 mod salvage;
+mod select;
 mod state;
 mod tick;
 mod why;
@@ -48,7 +54,7 @@ use state::{Ended, Flags, NONE, RowState, State};
 
 use crate::{
     Answer, Command, Event, Group, Jid, Klass, Milestone, PAYLOAD_BYTES_MAX, QueueName, RETRIES_MAX, Refusal,
-    Reply, StreamMessage, Timestamp, WorkerName,
+    Reply, StreamMessage, TimedEvent, Timestamp, WorkerName,
 };
 
 /// Limit of tags per job.
@@ -88,7 +94,7 @@ pub struct Effects {
     /// If set, deltas are encoded here instead of listed in `deltas`.
     pub written: Option<Written>,
     /// The events in order; empty unless `listening`.
-    pub events: Vec<Event>,
+    pub events: Vec<TimedEvent>,
     /// Whether events are collected.
     pub listening: bool,
     /// Items for result streams, in order. They follow the events.
@@ -96,8 +102,12 @@ pub struct Effects {
     /// Whether any payload was spilled when a command was executed: replies may hold a location instead of a
     /// payload.
     pub any_spilled: bool,
+    /// The time of the command. Set by the engine.
+    pub now: Timestamp,
     /// Whether the deltas recorded now concern an ephemeral job. Set by the engine.
     pub ephemeral: bool,
+    /// Who asks for the next command, if it [records that](Command::records_caller).
+    pub by: Option<Arc<str>>,
 }
 
 /// Encoded deltas.
@@ -142,7 +152,7 @@ impl Effects {
 
     fn publish(&mut self, event: impl FnOnce() -> Event) {
         if self.listening {
-            self.events.push(event());
+            self.events.push(TimedEvent { at: self.now, event: event() });
         }
     }
 }
@@ -225,13 +235,23 @@ impl Engine {
     fn execute_any(&mut self, now: Timestamp, command: &mut Command, fx: &mut Effects) -> Answer {
         fx.any_spilled |= !self.state.blobs().spill_map().is_empty();
         fx.ephemeral = false;
-        Ok(match command {
+        fx.now = now;
+        let reply = match command {
             Command::Put(put) => Reply::Put(self.put(now, put, fx)?),
             Command::Pop(pop) => Reply::Pop(self.pop(now, pop, fx)?),
-            Command::Heartbeat(heartbeat) => Reply::Heartbeat(self.heartbeat(now, heartbeat, fx)?),
+            Command::Heartbeat(heartbeat) => {
+                return Ok(Reply::Heartbeat(self.heartbeat(now, heartbeat, fx)?));
+            }
             Command::Complete(complete) => Reply::Complete(self.complete(now, complete, fx)?),
-            other => self.execute_less_frequent(now, std::mem::replace(other, crate::Workers.into()), fx)?,
-        })
+            Command::Fail(_)
+            | Command::Retry(_)
+            | Command::Depend(_)
+            | Command::WorkerLost(_)
+            | Command::Tick(_) => self.execute_less_frequent(now, take(command), fx)?,
+            _ => return self.execute_less_frequent(now, take(command), fx),
+        };
+        self.apply_dependency_policies(now, fx);
+        Ok(reply)
     }
 
     fn execute_less_frequent(&mut self, now: Timestamp, command: Command, fx: &mut Effects) -> Answer {
@@ -243,7 +263,7 @@ impl Engine {
             Command::Fail(fail) => Reply::Fail(self.fail(now, fail, fx)?),
             Command::Retry(retry) => Reply::Retry(self.retry(now, retry, fx)?),
             Command::Timeout(timeout) => Reply::Timeout(self.timeout(now, timeout, fx)?),
-            Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel, fx)?),
+            Command::Cancel(cancel) => Reply::Cancel(self.cancel(now, cancel, fx)?),
             Command::Unfail(unfail) => Reply::Unfail(self.unfail(now, unfail, fx)?),
             Command::SetPriority(priority) => Reply::SetPriority(self.set_priority(priority, fx)?),
             Command::Depend(depend) => Reply::Depend(self.depend(now, depend, fx)?),
@@ -305,8 +325,13 @@ impl Engine {
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, &tick, fx)),
             Command::Flush(flush) => Reply::Flush(self.flush(now, &flush, fx)?),
+            Command::Canceled(canceled) => Reply::Canceled(self.canceled(&canceled)),
             Command::AllocateIds(allocate) => Reply::AllocateIds(self.allocate_ids(allocate, fx)?),
+            Command::Figures(figures) => Reply::Figures(self.figures(now, &figures)),
+            Command::WhyQueue(why) => Reply::WhyQueue(Box::new(self.why_queue(now, why, fx)?)),
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
+            Command::Select(select) => Reply::Select(Box::new(self.select(now, &select)?)),
+            Command::Act(act) => Reply::Act(Box::new(self.act(now, act, fx)?)),
         })
     }
 
@@ -465,6 +490,11 @@ impl Engine {
     fn holder(&self, row: RowId) -> Option<WorkerName> {
         self.state.worker_name(self.state.row(row).worker)
     }
+}
+
+/// Moves a command out of its place.
+fn take(command: &mut Command) -> Command {
+    std::mem::replace(command, crate::Workers.into())
 }
 
 fn check_size(what: &'static str, bytes: usize, max: usize) -> Result<(), Refusal> {

@@ -138,7 +138,7 @@ mod tests {
         }
 
         fn cancel(&mut self, jid: &str) {
-            self.run(Cancel { jids: vec![Jid::new(jid).unwrap()] });
+            self.run(Cancel::new(vec![Jid::new(jid).unwrap()]));
         }
 
         /// Executes a spill task as a store does.

@@ -6,8 +6,8 @@ use super::{
     check_queues,
 };
 use crate::{
-    Event, FailedBy, Group, Job, JobEnding, Klass, Milestone, Peek, Pop, PopOrder, PopReply, Popped,
-    Priority, QueueName, Refusal, Seconds, Timestamp,
+    EndReason, Event, FailedBy, Group, Job, JobEnding, Klass, Milestone, Peek, Pop, PopOrder, PopReply,
+    Popped, Priority, QueueName, Refusal, Seconds, Timestamp,
 };
 
 /// Resolution of the time of a queue's last poll.
@@ -339,6 +339,7 @@ impl Engine {
         if self.state.numbers().grace <= Seconds::ZERO {
             self.warn(row, now, fx);
         }
+        self.end_attempt(row, now, EndReason::LockExpired, None, None, fx);
         self.commit(Delta::SpendRetry(row), fx);
     }
 

@@ -4,8 +4,8 @@ use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
 };
 use crate::{
-    Cycles, DELAY_MAX, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply, Refusal,
-    Seconds, Timestamp,
+    Cycles, DELAY_MAX, EndReason, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply,
+    Refusal, Seconds, Timestamp,
 };
 
 const RETRIES: u32 = 5;
@@ -60,6 +60,9 @@ impl Engine {
             && put.caller.as_ref() != Some(&holder)
         {
             fx.publish(|| Event::LockLost { jid: put.jid.clone(), worker: holder });
+        }
+        if let Some(running) = row.filter(|row| self.state.row(*row).state == RowState::Running) {
+            self.end_attempt(running, now, EndReason::PutAgain, None, None, fx);
         }
         let old = row.map(|row| self.state.row(row));
         let delta = PutDelta {

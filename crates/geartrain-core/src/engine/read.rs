@@ -160,9 +160,9 @@ impl Engine {
             .filter_map(|(worker, seen)| Some((seen, self.state.worker_name(worker)?, worker)))
             .collect();
         seen.sort_unstable();
-        let counts = |(_, name, worker)| {
+        let counts = |(seen, name, worker)| {
             let (jobs, stalled) = self.held(now, worker);
-            WorkerCounts { name, jobs: jobs.len() as u64, stalled: stalled.len() as u64 }
+            WorkerCounts { name, jobs: jobs.len() as u64, stalled: stalled.len() as u64, seen: Some(seen) }
         };
         seen.into_iter().rev().map(counts).collect()
     }

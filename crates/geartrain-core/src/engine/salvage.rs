@@ -38,9 +38,9 @@ impl Engine {
         };
         match delta {
             // The lost job was removed later: nothing is lost, and its row may be used again.
-            Delta::Remove(_) => {
+            Delta::Remove(_) | Delta::Canceled { .. } => {
                 placeholders.remove(&row);
-                self.apply(delta);
+                self.apply(&Delta::Remove(row));
                 true
             }
             // Later deltas rely on the job's dependents being released.
@@ -91,7 +91,7 @@ mod tests {
         }
         // After the snapshot one of the two is removed, and another job gets its row.
         effects.deltas.clear();
-        let cancel = Cancel { jids: vec![jid("cancelled")] };
+        let cancel = Cancel::new(vec![jid("cancelled")]);
         engine.execute(Timestamp::ZERO, cancel.into(), &mut effects).unwrap();
         put(&mut engine, "new", &[], &mut effects);
         let priority = SetPriority { jid: jid("lost"), priority: Priority::new(3.0).unwrap() };

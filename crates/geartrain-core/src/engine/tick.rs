@@ -1,24 +1,28 @@
-//! Tick: deadlines, expiries, stored results, silent workers, old complete jobs and the event log, which end
-//! by time alone.
+//! Tick: deadlines, expiries, stored results, silent workers, old complete jobs, tombstones and the event log,
+//! which end by time alone.
 
 use super::put::due;
 use super::{Delta, Effects, Engine, RowId};
 use crate::{
-    Event, FailedBy, RETRIES_MAX, RandomUnit, Seconds, TIMEOUTS_MAX, Tick, TickReply, Timestamp,
+    EndReason, Event, FailedBy, RETRIES_MAX, RandomUnit, Seconds, TIMEOUTS_MAX, Tick, TickReply, Timestamp,
     WORKER_SILENCE_MAX,
 };
 
 /// How long a complete job may be too old and still be dropped by a tick.
-const OVERDUE_MAX: Seconds = Seconds::from_whole(30 * 86_400);
+pub(super) const OVERDUE_MAX: Seconds = Seconds::from_whole(30 * 86_400);
 /// How long the event log stays on after the last subscriber.
 const LISTENED_MAX: Seconds = Seconds::from_whole(86_400);
 
 impl Engine {
     pub(super) fn tick(&mut self, now: Timestamp, tick: &Tick, fx: &mut Effects) -> TickReply {
-        let mut done = 0;
+        if self.state.is_rate_sample_due(now) {
+            self.commit(Delta::RatesSampled(Some(now)), fx);
+        }
+        let mut done = self.take_policy_steps(now, tick.count.get(), fx) as u64;
         while done < tick.count.get() as u64 && self.run_one_due(now, fx) {
             done += 1;
         }
+        self.apply_dependency_policies(now, fx);
         TickReply { done, next: self.next_tick(now) }
     }
 
@@ -30,8 +34,11 @@ impl Engine {
         let result = self.state.results().first_to_end().map(|(until, _)| until);
         let silent = self.state.most_silent().map(|(seen, _)| (seen + WORKER_SILENCE_MAX).next_up());
         let complete = self.oldest_complete(now).map(|(until, _)| until);
+        let canceled = self.oldest_canceled(now).map(|(until, _)| until);
         let listened = self.state.event_log().listened.map(|at| (at + LISTENED_MAX).next_up());
-        [deadline, expiry, result, silent, complete, listened].into_iter().flatten().min()
+        let policy = self.state.is_any_behind_failed().then_some(now);
+        let all = [deadline, expiry, result, silent, complete, canceled, listened, policy];
+        all.into_iter().flatten().min()
     }
 
     /// Shortens at most `max` locks that expire later than one taken now would. That happens after the clock
@@ -80,6 +87,11 @@ impl Engine {
             && until <= now
         {
             self.commit(Delta::Remove(row), fx);
+        } else if let Some((until, jid)) = self.oldest_canceled(now)
+            && until <= now
+        {
+            let jid = jid.clone();
+            self.commit(Delta::TombstoneDropped(jid), fx);
         } else if let Some(listened) = self.state.event_log().listened
             && listened + LISTENED_MAX < now
         {
@@ -112,6 +124,7 @@ impl Engine {
         if let Some(worker) = self.holder(row) {
             fx.publish(|| Event::LockLost { jid: self.state.jid(row), worker });
         }
+        self.end_attempt(row, now, EndReason::Deadline, None, None, fx);
         self.commit(Delta::AttemptTimedOut(row, now), fx);
         if self.state.row(row).remaining < 0 || self.timed_out_too_often(row) {
             self.fail_into_group(row, now, group, message.into(), FailedBy::Deadline, fx);

@@ -1,7 +1,9 @@
 //! Why a job is not running: collects the reasons.
 
 use super::{Engine, Flags, RowId, RowState};
-use crate::{JobState, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, Why, WhyReply};
+use crate::{
+    FailedDependency, JobState, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, Why, WhyReply,
+};
 
 /// How many holders are named if the concurrency limit is reached.
 const HELD_MAX: usize = 5;
@@ -47,7 +49,9 @@ impl Engine {
                 if let Some(first) = on.first()
                     && let Some(state) = self.state.find(first).map(|on| self.state.row(on).state.name())
                 {
-                    reasons.push(Reason::DependsOn { jid: first.clone(), state, count: on.len() as u64 });
+                    let (jid, count) = (first.clone(), on.len() as u64);
+                    let failed = self.failed_dependency(row);
+                    reasons.push(Reason::DependsOn { jid, state, count, failed });
                 }
                 reasons.extend(due.filter(|due| *due > now).map(|at| Reason::Scheduled { at }));
             }
@@ -56,6 +60,13 @@ impl Engine {
         }
         reasons.extend(self.paused(row));
         reasons
+    }
+
+    /// The first failed dependency of a job by jid.
+    fn failed_dependency(&self, row: RowId) -> Option<Box<FailedDependency>> {
+        let (jid, on) = self.state.first_failed_dependency(row)?;
+        let failure = self.state.failure_of(on)?;
+        Some(Box::new(FailedDependency { jid, group: failure.group, message: failure.message }))
     }
 
     fn paused(&self, row: RowId) -> Option<Reason> {

@@ -40,21 +40,26 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
     let runs: Vec<&[Call]> = calls.chunk_by(in_same_run).collect();
     to.array(runs.len());
     for run in runs {
-        let Call { now, command } = &run[0];
-        to.array(2);
+        let Call { now, command, by } = &run[0];
+        to.array(if by.is_some() { 3 } else { 2 });
         match now {
             Some(now) => to.double(now.get()),
             None => to.nil(),
         }
         match command {
-            Command::Put(put) if is_plain_put(put) => to.put_run(put, run),
-            Command::Complete(complete) if is_plain_complete(complete) => to.complete_run(run),
+            Command::Put(put) if is_plain_put(put) && by.is_none() => to.put_run(put, run),
+            Command::Complete(complete) if is_plain_complete(complete) && by.is_none() => {
+                to.complete_run(run)
+            }
             Command::Put(put) if put.options.is_none() => to.put(put),
             Command::Pop(pop) if pop.klasses.is_none() => to.pop(pop),
             Command::Complete(complete) if complete.next.is_none() && complete.result.is_none() => {
                 to.complete(complete)
             }
             other => to.any(other),
+        }
+        if let Some(by) = by {
+            to.text(by);
         }
     }
     to.0
@@ -63,6 +68,8 @@ pub(super) fn write_batch(calls: &[Call]) -> Vec<u8> {
 /// Whether two consecutive calls belong to one run.
 fn in_same_run(one: &Call, next: &Call) -> bool {
     one.now == next.now
+        && one.by.is_none()
+        && next.by.is_none()
         && match (&one.command, &next.command) {
             (Command::Put(one), Command::Put(next)) => {
                 is_plain_put(one)
@@ -586,14 +593,17 @@ impl<'a> Reader<'a> {
 
     /// Decodes one call or a run.
     fn call(&mut self, calls: &mut Vec<Call>) -> Option<()> {
-        if self.array()? != 2 {
-            return None;
-        }
+        let has_caller = match self.array()? {
+            2 => false,
+            3 => true,
+            _ => return None,
+        };
         let now = self.option(|from| Timestamp::new(from.double()?).ok())?;
-        if self.skip_prefix(PUT_RUN) {
+        // A run has no caller, because puts and completions do not record one.
+        if !has_caller && self.skip_prefix(PUT_RUN) {
             return self.put_run(now, calls);
         }
-        if self.skip_prefix(COMPLETE_RUN) {
+        if !has_caller && self.skip_prefix(COMPLETE_RUN) {
             return self.complete_run(now, calls);
         }
         let before = self.bytes;
@@ -601,7 +611,8 @@ impl<'a> Reader<'a> {
             self.bytes = before;
             self.any()
         })?;
-        calls.push(Call { now, command });
+        let by = if has_caller { self.option(|from| from.text().map(Into::into))? } else { None };
+        calls.push(Call { now, command, by });
         Some(())
     }
 
@@ -614,7 +625,7 @@ impl<'a> Reader<'a> {
             let jid = self.run_text(Jid::new)?;
             let payload = self.run_text(|text| Ok::<_, BadName>(Payload::from_json(text)))?;
             let command = Put::new(queue.clone(), jid, klass.clone(), payload).into();
-            calls.push(Call { now, command });
+            calls.push(Call { now, command, by: None });
         }
         Some(())
     }
@@ -625,7 +636,7 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             let jid = self.run_text(Jid::new)?;
             let token = self.run_text(str::parse)?;
-            calls.push(Call { now, command: Complete::new(jid, Holder::Token(token)).into() });
+            calls.push(Call { now, command: Complete::new(jid, Holder::Token(token)).into(), by: None });
         }
         Some(())
     }

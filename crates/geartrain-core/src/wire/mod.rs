@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
-    Answer, BackupStep, Call, Count, Event, Jid, Payload, Pop, PopReply, QlessState, QueueName, Refusal,
-    Seconds, StreamMessage, Timestamp, Token, UniqueKey,
+    Answer, BackupStep, Call, Count, Event, Jid, Payload, Pop, PopReply, PositionedEvent, QlessState,
+    QueueName, Refusal, Seconds, StreamMessage, Timestamp, Token, UniqueKey,
 };
 
 /// The version of the format.
@@ -124,7 +124,7 @@ pub enum ParkedPopNotice {
 }
 
 /// The reply to [`Request::Since`]: events with their positions.
-pub type EventsReply = Result<Vec<(u64, Event)>, Refusal>;
+pub type EventsReply = Result<Vec<EventRecord>, Refusal>;
 
 /// The reply to [`Request::Backup`] and [`Request::BackupNext`]: the next step. A chunk is binary, all other
 /// steps are like any other message.
@@ -154,7 +154,25 @@ impl Message for BackupReply {
 
 /// A message with new events: the number of messages on Qless's channels that follow for them, and the events
 /// with their positions.
-pub type EventBatch = (u64, Vec<(u64, Event)>);
+pub type EventBatch = (u64, Vec<EventRecord>);
+
+/// An event on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct EventRecord {
+    /// Its position in the event log.
+    pub position: u64,
+    /// The event.
+    pub event: Event,
+    /// When it happened; unknown if a version retained it that did not store it.
+    #[serde(default)]
+    pub at: Option<Timestamp>,
+}
+
+impl From<&PositionedEvent> for EventRecord {
+    fn from(event: &PositionedEvent) -> EventRecord {
+        EventRecord { position: event.position, event: Event::clone(&event.event), at: event.at }
+    }
+}
 
 /// The answers to a [`Request::Batch`], one per command.
 pub type Answers = Vec<Answer>;
@@ -398,9 +416,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_encoded_as_docs_formats_wire_md_says() {
-        let bytes =
-            Request::Batch(vec![Call { now: Some(Timestamp::from(7)), command: Get { jid: jid() }.into() }])
-                .encode();
+        let bytes = Request::Batch(vec![Call::at(Timestamp::from(7), Get { jid: jid() })]).encode();
         assert_eq!(bytes, b"\x92\x01\x81\xa5Batch\x91\x92\xcb\x40\x1c\0\0\0\0\0\0\x81\xa3Get\x91\xa2j1");
     }
 
@@ -419,7 +435,8 @@ mod tests {
             complete.clone().into(),
             complete.into(),
         ];
-        let calls: Vec<Call> = commands.into_iter().map(|command| Call { now, command }).collect();
+        let calls: Vec<Call> =
+            commands.into_iter().map(|command| Call { now, ..Call::from(command) }).collect();
         let bytes = Request::Batch(calls.clone()).encode();
         let written: [&[u8]; 6] = [
             b"\x92\x01\x81\xa5Batch\x94",

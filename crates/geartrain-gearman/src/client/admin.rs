@@ -178,7 +178,7 @@ fn parse_worker(line: &[u8]) -> Option<(String, &[u8])> {
 pub(crate) fn worker_counts(announced: Vec<Announcement>) -> Vec<WorkerCounts> {
     announced
         .into_iter()
-        .map(|announcement| WorkerCounts { name: announcement.worker, jobs: 0, stalled: 0 })
+        .map(|announcement| WorkerCounts { name: announcement.worker, jobs: 0, stalled: 0, seen: None })
         .collect()
 }
 

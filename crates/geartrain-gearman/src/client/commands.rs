@@ -217,6 +217,9 @@ impl Shared {
 
     /// Cancels jobs. An invalid handle is refused before anything is cancelled.
     async fn cancel(&self, cancel: Cancel) -> Result<u64, ClientError> {
+        if cancel.because.is_some() {
+            return Err(unsupported("remember why a job was cancelled"));
+        }
         let mut targets = Vec::with_capacity(cancel.jids.len());
         for jid in &cancel.jids {
             let (index, handle) = job_ids::locate(&self.servers, jid)?;
@@ -297,6 +300,7 @@ fn operation(command: &Command) -> &'static str {
         | Command::TagRecurring(_)
         | Command::UntagRecurring(_) => "make recurring jobs",
         Command::WorkerLost(_) => "mark a worker as lost",
+        Command::Canceled(_) => "remember cancelled jobs",
         Command::Announce(_) => "announce capabilities other than by popping",
         Command::SetLimits(_) | Command::GetLimits(_) => "limit a queue",
         Command::GetResult(_) => "keep a result",

@@ -1,7 +1,9 @@
 //! Puts as submissions: what Gearman can represent of a put, and a refusal of the rest.
 
 use bytes::Bytes;
-use geartrain_core::{Existing, Klass, Put, PutOptions, Refusal, Seconds, Timestamp, UniqueKey};
+use geartrain_core::{
+    DependencyPolicy, Existing, Klass, Put, PutOptions, Refusal, Seconds, Timestamp, UniqueKey,
+};
 
 use super::error::{ClientError, unsupported};
 use crate::function;
@@ -75,6 +77,10 @@ fn check_supported(put: &Put, options: &PutOptions) -> Result<(), ClientError> {
         (options.backoff.is_some(), "delay retries"),
         (options.crashes_max.is_some(), "limit crashes of a job"),
         (options.roll_call, "put a job only if a worker can run it"),
+        (
+            options.on_dependency_failure != DependencyPolicy::Wait,
+            "say what a job does when a dependency fails",
+        ),
     ] {
         if is_set {
             return Err(unsupported(operation));
@@ -204,6 +210,10 @@ mod tests {
             (
                 with(PutOptions { roll_call: true, ..PutOptions::default() }),
                 "put a job only if a worker can run it",
+            ),
+            (
+                with(PutOptions { on_dependency_failure: DependencyPolicy::Run, ..PutOptions::default() }),
+                "say what a job does when a dependency fails",
             ),
         ] {
             assert_eq!(refused(&put), format!("the gearman backend cannot {operation}"));

@@ -54,6 +54,15 @@ impl From<ErrorReply> for Failure {
     }
 }
 
+/// Who asks: the id that the client has set, if it has, and its address.
+fn caller(session: &Session) -> std::sync::Arc<str> {
+    let (address, info) = (session.peer.address, session.peer.info.lock());
+    match info.id.is_empty() {
+        true => format!("gearman ({address})").into(),
+        false => format!("{} ({address})", String::from_utf8_lossy(&info.id)).into(),
+    }
+}
+
 async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) -> Result<(), Failure> {
     let shared = session.shared.clone();
     match command {
@@ -102,7 +111,8 @@ async fn execute(command: Command, session: &mut Session, out: &mut BytesMut) ->
         Command::CancelJob { handle } => {
             let jid = session.jid_of(&handle).ok_or(ErrorReply::UnknownJob)?;
             let is_unfinished = shared.run(Status { of: StatusOf::Jid(jid.clone()) }).await?.is_some();
-            if !is_unfinished || shared.run(Cancel { jids: vec![jid] }).await? == 0 {
+            let cancel = Call { by: Some(caller(session)), ..Call::from(Cancel::new(vec![jid])) };
+            if !is_unfinished || shared.call::<Cancel>(cancel).await? == 0 {
                 return Err(ErrorReply::UnknownJob.into());
             }
             write_ok(out);

@@ -155,7 +155,7 @@ impl DraftSession {
         }
         put.options = Some(Box::new(options));
         let now = shared.clock.now();
-        let answers = shared.backend.execute(vec![Call { now: Some(now), command: put.into() }]).await;
+        let answers = shared.backend.execute(vec![Call::at(now, put)]).await;
         let jid = match single_reply(answers) {
             Ok(Reply::Put(PutReply::Coalesced { jid })) => jid,
             Ok(_) => jid,

@@ -200,7 +200,15 @@ impl Shared {
         &self,
         operation: O,
     ) -> Result<O::Reply, BackendError> {
-        let mut answers = self.backend.execute(vec![Call::from(operation)]).await?;
+        self.call::<O>(Call::from(operation)).await
+    }
+
+    /// The same for a call.
+    pub(crate) async fn call<O: geartrain_core::Operation>(
+        &self,
+        call: Call,
+    ) -> Result<O::Reply, BackendError> {
+        let mut answers = self.backend.execute(vec![call]).await?;
         match answers.pop() {
             Some(Ok(reply)) => O::answer(reply).ok_or_else(unexpected_reply),
             Some(Err(refusal)) => Err(refusal.into()),

@@ -34,7 +34,7 @@ pub(super) fn decode(arguments: &[Bytes]) -> Result<(Call, CallContext), ErrorTe
     let now = arguments.get(1).and_then(|now| number::read(now)).ok_or(BAD_NOW)?;
     let now = Timestamp::new(now).map_err(|_| BAD_NOW)?;
     let (command, context) = command(Arguments(&arguments[2..]))?;
-    Ok((Call { now: Some(now), command }, context))
+    Ok((Call::at(now, command), context))
 }
 
 /// The decoder of a command.
@@ -213,7 +213,7 @@ fn complete(arguments: Arguments<'_>) -> Decoded {
 
 fn cancel(arguments: Arguments<'_>) -> Decoded {
     let jids = each(arguments.0, jid)?;
-    decoded_with_echo(Cancel { jids }, Verb::Other, Echo::Texts(arguments.0.to_vec()))
+    decoded_with_echo(Cancel::new(jids), Verb::Other, Echo::Texts(arguments.0.to_vec()))
 }
 
 fn unfail(arguments: Arguments<'_>) -> Decoded {

@@ -355,7 +355,11 @@ fn write_job(out: &mut Vec<u8>, job: &Job) {
     object.number("remaining", job.remaining as f64);
     write_data(object.key("data"), &job.payload);
     write_tags(object.key("tags"), &job.tags);
-    write_list(object.key("history"), job.history.iter(), write_history);
+    // Earlier versions wrote these two, which Qless does not know.
+    let is_known = |entry: &&HistoryEntry| {
+        !matches!(entry.what, HistoryEvent::Released { .. } | HistoryEvent::Crashed { .. })
+    };
+    write_list(object.key("history"), job.history.iter().filter(is_known), write_history);
     write_failure(object.key("failure"), job.failure());
     match &job.spawned_from {
         Some(from) => from.with_str(|from| object.string("spawned_from_jid", from)),
@@ -416,8 +420,6 @@ fn write_history(out: &mut Vec<u8>, entry: &HistoryEntry) {
         HistoryEvent::Done => "done",
         HistoryEvent::Failed { .. } => "failed",
         HistoryEvent::TimedOut => "timed-out",
-        HistoryEvent::Released { .. } => "handed-back",
-        HistoryEvent::Crashed { .. } => "crashed",
         HistoryEvent::Log { message, .. } => message,
         _ => "other",
     };
@@ -425,11 +427,7 @@ fn write_history(out: &mut Vec<u8>, entry: &HistoryEntry) {
     object.number("when", entry.when.get());
     match &entry.what {
         HistoryEvent::Put { queue } => object.string("q", queue.as_str()),
-        HistoryEvent::Popped { worker }
-        | HistoryEvent::Released { worker }
-        | HistoryEvent::Crashed { worker } => {
-            object.string("worker", worker.as_str());
-        }
+        HistoryEvent::Popped { worker } => object.string("worker", worker.as_str()),
         HistoryEvent::Failed { worker, group } => {
             if let Some(worker) = worker {
                 object.string("worker", worker.as_str());

@@ -4,7 +4,9 @@
 //! waits for them.
 
 use flume::Sender;
-use geartrain_core::{Answer, Jid, Job, Payload, PopReply, Popped, Refusal, Reply, TrackedReply};
+use geartrain_core::{
+    Answer, Jid, Job, Payload, PopReply, Popped, Refusal, Reply, SelectReply, Selected, TrackedReply,
+};
 
 use crate::publish::{PendingReply, Publication};
 use crate::spill::files::PayloadReader;
@@ -87,12 +89,44 @@ fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
         Reply::GetMany(jobs) | Reply::Peek(jobs) | Reply::Tracked(TrackedReply { jobs, .. }) => {
             jobs.iter_mut().try_for_each(|job| for_job(job, from))
         }
+        Reply::Select(reply) => {
+            for_select(reply, from);
+            Ok(())
+        }
+        Reply::Act(reply) => {
+            if let Some(unread) = reply.unread.take() {
+                let (matching, left) = unread.decide(|payload| load(payload, from));
+                reply.again.extend(matching.into_iter().map(|job| job.jid));
+                reply.unread = left;
+            }
+            Ok(())
+        }
         // Recurring jobs keep their payloads in memory, and other replies have none.
         _ => Ok(()),
     };
     if let Err(refusal) = fetched {
         *answer = Err(refusal);
     }
+}
+
+/// Adds the jobs whose payloads match to a page. One that cannot be read does not match.
+fn for_select(reply: &mut SelectReply, from: &mut PayloadReader) {
+    if let Some(unread) = reply.unread.take() {
+        let (matching, left) = unread.decide(|payload| load(payload, from));
+        reply.jobs.extend(matching);
+        reply.jobs.sort_unstable_by(Selected::order);
+        reply.unread = left;
+    }
+}
+
+/// Loads a payload, or leaves its location if its read is deferred. Returns whether it can be read.
+fn load(payload: &mut Payload, from: &mut PayloadReader) -> bool {
+    match payload.spill_location().map(|location| from.read_or_defer(location)) {
+        Some(Ok(loaded)) => *payload = loaded,
+        Some(Err(_)) => return false,
+        None => {}
+    }
+    true
 }
 
 /// A job whose payload cannot be read is left out, so that the other jobs need not wait for their locks to

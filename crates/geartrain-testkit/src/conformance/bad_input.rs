@@ -262,7 +262,7 @@ pub async fn more_dependencies_than_can_be_followed_are_refused(system: System) 
     };
     system.at(0, put("mail", "c0")).await?;
     let chain = (1..=10_010).map(|link| on(&format!("c{link}"), &format!("c{}", link - 1)));
-    let calls = chain.map(|put| Call { now: Some(moment(0)), command: put.into() }).collect();
+    let calls = chain.map(|put| Call::at(moment(0), put)).collect();
     assert!(system.backend.execute(calls).await?.iter().all(Result::is_ok));
     system.at(0, put("mail", "a")).await?;
     system.at(0, on("b", "a")).await?;

@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 fn call(now: impl Into<f64>, command: impl Into<Command>) -> Call {
-    Call { now: Some(moment(now)), command: command.into() }
+    Call::at(moment(now), command)
 }
 
 /// Each command of a batch is answered, in the order in which they were given.

@@ -123,7 +123,7 @@ pub(crate) fn timeout<N: AsRef<str>>(jobs: impl IntoIterator<Item = N>) -> Timeo
 }
 
 pub(crate) fn cancel<N: AsRef<str>>(jobs: impl IntoIterator<Item = N>) -> Cancel {
-    Cancel { jids: jids(jobs) }
+    Cancel::new(jids(jobs))
 }
 
 pub(crate) fn unfail(to: &str, kind: &str, wanted: i64) -> Unfail {
@@ -284,7 +284,7 @@ pub(crate) fn chunk(job: &str, holder: Holder, bytes: &str) -> Chunk {
 }
 
 pub(crate) fn hand_back(job: &str, by: &str) -> Release {
-    Release { jid: jid(job), holder: held_by(by) }
+    Release::new(jid(job), held_by(by))
 }
 
 /// A lost worker, without evidence.

@@ -54,7 +54,7 @@ pub async fn cancelling_passes_over_unknown_jobs(system: System) -> Checked {
 /// An empty cancel changes nothing.
 pub async fn cancelling_nothing_does_nothing(system: System) -> Checked {
     system.at(0, put("mail", "j1")).await?;
-    assert_eq!(system.ignores(1, Cancel { jids: vec![] }).await?, 0);
+    assert_eq!(system.ignores(1, Cancel::new(vec![])).await?, 0);
     Ok(())
 }
 

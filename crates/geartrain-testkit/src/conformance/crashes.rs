@@ -6,10 +6,6 @@ fn dies(by: &str, evidence: &str) -> WorkerLost {
     WorkerLost { worker: worker(by), evidence: Some(evidence.into()) }
 }
 
-fn died(by: &str) -> HistoryEvent {
-    HistoryEvent::Crashed { worker: worker(by) }
-}
-
 /// A released job waits again without losing a retry, and names no worker.
 pub async fn handing_back_costs_nothing(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
@@ -19,9 +15,10 @@ pub async fn handing_back_costs_nothing(system: System) -> Checked {
     let job = system.job("a").await?;
     assert_eq!((job.state, job.remaining, job.past_failure), (JobState::Waiting, 5, None));
     assert_eq!((job.qless.worker, job.qless.state), (None, "waiting"));
-    assert_eq!(job.history.last(), Some(&entry(5, HistoryEvent::Released { worker: worker("w1") })));
+    assert_eq!(job.history.last(), Some(&entry(0, was_popped("w1"))));
+    assert_eq!(job.attempts.last().map(|end| end.reason), Some(EndReason::Released));
     assert_eq!(system.worker_jobs(6, "w1").await?, (vec![], vec![]));
-    let again = Release { jid: jid("a"), holder: holding(&popped) };
+    let again = Release::new(jid("a"), holding(&popped));
     system.refuses(6, again, no::lock("a", StateName::Waiting)).await?;
     assert_eq!(system.take(7, "mail", "w2").await?.remaining, 5);
     Ok(())
@@ -35,7 +32,7 @@ pub async fn only_the_holder_hands_back(system: System) -> Checked {
     system.refuses(1, hand_back("b", "w1"), no::running("b", StateName::Waiting)).await?;
     system.refuses(1, hand_back("unknown", "w1"), no::such_job("unknown")).await?;
     let other = system.run(2, put_again("mail", "b"), "w1").await?;
-    let wrong = Release { jid: jid("a"), holder: holding(&other) };
+    let wrong = Release::new(jid("a"), holding(&other));
     system.refuses(3, wrong, no::lock("a", StateName::Running)).await?;
     Ok(())
 }
@@ -102,7 +99,7 @@ pub async fn the_jobs_of_a_dead_worker_come_back(system: System) -> Checked {
     for name in ["a", "b", "c"] {
         let job = system.job(name).await?;
         assert_eq!((job.state, job.remaining), (JobState::Waiting, 4));
-        assert_eq!(job.history.last(), Some(&entry(5, died("w1"))));
+        assert_eq!(job.attempts.last().map(|end| end.reason), Some(EndReason::WorkerLost));
         let details = job.details.ok_or("it has crashed")?;
         assert_eq!((details.crashes, details.evidence.as_deref()), (1, Some("signal 9")));
     }
@@ -205,8 +202,9 @@ pub async fn a_job_whose_workers_die_is_set_aside(system: System) -> Checked {
     assert_eq!(failure.group.as_str(), "crashed-mail");
     assert_eq!(failure.message, "Job was set aside after 3 of its workers died: signal 11");
     assert_eq!(failure.when, moment(3));
-    let crashes: Vec<&HistoryEvent> = job.history.iter().map(|entry| &entry.what).collect();
-    assert!(crashes.contains(&&died("w1")) && matches!(crashes.last(), Some(HistoryEvent::Failed { .. })));
+    let is_lost = |end: &AttemptEnd| end.reason == EndReason::WorkerLost;
+    assert!(job.attempts.len() == 3 && job.attempts.iter().all(is_lost), "{:?}", job.attempts);
+    assert_eq!(job.history.last(), Some(&entry(3, had_failed(None, "crashed-mail"))));
     assert_eq!(texts(system.ask(failed("crashed-mail")).await?.jids), ["a"]);
     Ok(())
 }
@@ -310,7 +308,7 @@ pub async fn death_in_grace_gives_jobs_back(system: System) -> Checked {
     let popped = system.run(0, put("mail", "a"), "w1").await?;
     system.pop(60, "mail", "w2", 1).await?;
     assert_eq!(system.at(61, gone("w1")).await?, [jid("a")]);
-    let late = Release { jid: jid("a"), holder: holding(&popped) };
+    let late = Release::new(jid("a"), holding(&popped));
     system.refuses(61, late, no::lock("a", StateName::Waiting)).await?;
     assert_eq!(system.pop(61, "mail", "w2", 1).await?, ["a"]);
     Ok(())

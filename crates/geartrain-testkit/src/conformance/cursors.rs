@@ -76,7 +76,7 @@ pub async fn a_cursor_that_is_too_old_is_refused(system: System) -> Checked {
     listener.next(&system).await?;
     let after = listener.position()?;
     drop(listener);
-    let noise = (0..10_500).map(|_| Call { now: Some(moment(1)), command: track("a").into() });
+    let noise = (0..10_500).map(|_| Call::at(moment(1), track("a")));
     assert!(system.backend.execute(noise.collect()).await?.iter().all(Result::is_ok));
     let oldest = match system.resume(after).await {
         Err(BackendError::Refused(Refusal::CursorTooOld { after: told, oldest })) => {

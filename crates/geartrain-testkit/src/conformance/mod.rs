@@ -15,16 +15,20 @@ mod builders;
 mod system;
 mod walk;
 
+pub mod attempts;
 pub mod backoff_and_deadlines;
 pub mod bad_input;
 pub mod batches;
 pub mod cancel;
+pub mod canceled;
 pub mod capabilities;
 pub mod config;
 pub mod crashes;
 pub mod cursors;
+pub mod dependency_policies;
 pub mod depends;
 pub mod events;
+pub mod figures;
 pub mod finish;
 pub mod flush;
 pub mod functions;
@@ -40,6 +44,7 @@ pub mod reading;
 pub mod ready;
 pub mod recur;
 pub mod results;
+pub mod select;
 pub mod several_queues;
 pub mod stats;
 pub mod tags_and_tracking;
@@ -602,6 +607,35 @@ cases! {
         abilities_end_with_their_worker,
         too_many_abilities_are_refused,
     }
+    attempts => {
+        a_job_tells_why_its_attempts_ended,
+        an_attempt_may_be_ended_by_others,
+        the_last_attempt_of_a_job_is_told_too,
+        ends_of_attempts_are_not_in_the_history,
+        a_story_is_told_in_order,
+        ends_of_attempts_are_bounded,
+    }
+    canceled => {
+        a_cancelled_job_leaves_a_tombstone,
+        a_tombstone_names_who_cancelled_the_job,
+        a_new_job_removes_the_tombstone_of_its_jid,
+        other_ends_leave_no_tombstone,
+        only_the_latest_tombstones_are_kept,
+        tombstones_are_dropped_once_they_are_old,
+        tombstones_can_be_turned_off,
+        a_long_reason_is_refused,
+        a_flush_removes_tombstones,
+    }
+    figures => {
+        failed_jobs_are_counted_by_their_queue,
+        the_oldest_waiting_job_tells_the_latency,
+        the_rate_is_that_of_the_last_one_to_two_minutes,
+        a_rate_goes_on_over_midnight,
+        why_counts_what_stops_a_queue,
+        why_names_the_limits_that_stop_a_queue,
+        workers_are_listed_with_when_they_were_seen,
+        events_carry_their_time,
+    }
     klasses => {
         a_pop_of_klasses_gets_only_their_jobs,
         jobs_that_begin_to_wait_later_are_found_by_their_klass,
@@ -613,6 +647,23 @@ cases! {
         a_job_goes_to_the_first_parked_pop_of_its_klass,
         bad_lists_of_klasses_are_refused,
         why_names_the_klasses_that_workers_announced,
+    }
+    dependency_policies => {
+        a_job_waits_behind_a_failed_one_by_default,
+        a_job_fails_with_its_dependency,
+        a_job_is_skipped_with_its_dependency,
+        a_job_runs_without_its_failed_dependency,
+        a_policy_applies_however_the_job_failed,
+        a_policy_applies_at_once_behind_a_failed_job,
+        a_job_put_back_depends_again_on_what_is_unfinished,
+        a_job_put_back_runs_if_its_dependency_is_failed,
+        a_job_put_back_closes_no_cycle,
+        many_dependents_are_done_by_ticks,
+        an_upstream_failure_ends_a_job,
+        policies_end_on_a_cycle,
+        why_names_the_failed_dependency,
+        a_cascade_cancels_dependents,
+        a_cascade_has_a_limit,
     }
     limits => {
         a_queue_has_the_limits_set_last,
@@ -684,6 +735,25 @@ cases! {
         a_flush_gives_no_number_twice,
         a_flush_tells_clients_that_wait,
         a_flush_of_nothing_is_refused,
+    }
+    select => {
+        a_filter_selects_by_each_field,
+        a_selected_job_is_shown_in_short,
+        complete_jobs_are_selected_by_their_last_queue,
+        ages_and_attempts_are_compared,
+        payloads_are_selected_by_a_path,
+        pages_show_a_job_once_while_others_come_and_go,
+        pages_show_a_failed_job_once_while_others_are_unfailed,
+        jobs_of_forgotten_queues_are_selected,
+        an_act_changes_what_is_selected_at_that_moment,
+        bulk_cancels_are_published,
+        a_dependency_is_cancelled_only_with_its_dependents,
+        jobs_are_requeued_from_any_state,
+        failed_jobs_are_unfailed_by_filter,
+        priorities_and_tags_are_changed_by_filter,
+        a_bulk_act_continues_after_its_cursor,
+        an_act_on_named_jobs_compares_all_but_the_payload,
+        bad_selections_are_refused,
     }
     functions => {
         only_functions_have_long_names,
@@ -823,13 +893,18 @@ mod tests {
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
             include_str!("capabilities.rs"),
+            include_str!("attempts.rs"),
+            include_str!("canceled.rs"),
+            include_str!("figures.rs"),
             include_str!("klasses.rs"),
+            include_str!("dependency_policies.rs"),
             include_str!("limits.rs"),
             include_str!("why.rs"),
             include_str!("cursors.rs"),
             include_str!("ready.rs"),
             include_str!("numbers.rs"),
             include_str!("flush.rs"),
+            include_str!("select.rs"),
             include_str!("functions.rs"),
             include_str!("trace.rs"),
         ];

@@ -138,7 +138,7 @@ pub async fn a_lock_at_its_deadline_is_running_and_stalled(system: System) -> Ch
     assert_eq!(system.list(60, Listing::Running(queue("mail"))).await?, ["j1"]);
     assert_eq!(system.list(60, Listing::Stalled(queue("mail"))).await?, ["j1"]);
     assert_eq!(system.worker_jobs(60, "w1").await?, (vec!["j1".into()], vec!["j1".into()]));
-    let both = WorkerCounts { name: worker("w1"), jobs: 1, stalled: 1 };
+    let both = WorkerCounts { name: worker("w1"), jobs: 1, stalled: 1, seen: Some(moment(0)) };
     assert_eq!(system.at(60, Workers).await?, [both]);
     let counts = system.counts(60, "mail").await?;
     assert_eq!((counts.running, counts.stalled), (0, 1));
@@ -264,8 +264,9 @@ pub async fn workers_are_listed_from_the_last_seen(system: System) -> Checked {
     system.at(4, heartbeat("a", "w1")).await?;
     assert_eq!(system.workers(4).await?, ["w1", "w3", "w2"]);
     system.at(5, complete("a", "w1")).await?;
-    let idle = |name| WorkerCounts { name: worker(name), jobs: 0, stalled: 0 };
-    assert_eq!(system.at(5, Workers).await?, [idle("w1"), idle("w3"), idle("w2")]);
+    let idle =
+        |name, seen| WorkerCounts { name: worker(name), jobs: 0, stalled: 0, seen: Some(moment(seen)) };
+    assert_eq!(system.at(5, Workers).await?, [idle("w1", 4), idle("w3", 3), idle("w2", 2)]);
     Ok(())
 }
 
@@ -277,7 +278,7 @@ pub async fn a_workers_jobs_are_listed_from_the_last_to_expire(system: System) -
     let (jobs, stalled) = system.worker_jobs(65, "w1").await?;
     assert_eq!((jobs, stalled), (vec!["d".into(), "c".into()], vec!["b".into(), "a".into()]));
     assert_eq!(system.worker_jobs(65, "unknown").await?, (vec![], vec![]));
-    let counts = WorkerCounts { name: worker("w1"), jobs: 2, stalled: 2 };
+    let counts = WorkerCounts { name: worker("w1"), jobs: 2, stalled: 2, seen: Some(moment(12)) };
     assert_eq!(system.at(65, Workers).await?, [counts]);
     Ok(())
 }

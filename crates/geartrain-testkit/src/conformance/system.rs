@@ -92,7 +92,7 @@ impl System {
         now: impl Into<f64>,
         operation: O,
     ) -> Result<O::Reply, BackendError> {
-        self.call(Call { now: Some(moment(now)), command: operation.into() }).await.map(answer::<O>)
+        self.call(Call::at(moment(now), operation)).await.map(answer::<O>)
     }
 
     /// Gives one command at the moment that the backend's clock shows.
@@ -414,10 +414,17 @@ pub(crate) struct Listener {
 impl Listener {
     /// The next event, which there must be or come.
     pub(crate) async fn next(&mut self, system: &System) -> Result<Event, Surprise> {
-        let PositionedEvent { position, event } = soon(system, self.events.next()).await??;
+        let PositionedEvent { position, event, .. } = soon(system, self.events.next()).await??;
         assert!(self.last < Some(position), "position {position} came after {:?}", self.last);
         self.last = Some(position);
         Ok(Event::clone(&event))
+    }
+
+    /// When the next event happened.
+    pub(crate) async fn next_time(&mut self, system: &System) -> Result<Option<Timestamp>, Surprise> {
+        let published = soon(system, self.events.next()).await??;
+        self.last = Some(published.position);
+        Ok(published.at)
     }
 
     /// The position of the last event that was heard.

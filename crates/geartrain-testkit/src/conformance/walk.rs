@@ -56,7 +56,7 @@ impl Watch {
 
     fn ask(&self, batch: &[Call]) {
         let mut seen = self.seen();
-        for Call { now, command } in batch {
+        for Call { now, command, .. } in batch {
             match now {
                 Some(now) if now.get() == LONG_AGO => {}
                 Some(now) => seen.now = *now,
@@ -113,8 +113,8 @@ impl Watch {
         let (mut jobs, mut answers) = (BTreeMap::new(), Vec::new());
         for part in names.chunks(BATCH_JOBS) {
             let calls = part.iter().flat_map(|name| {
-                let get = Call { now: Some(now), command: Get { jid: name.clone() }.into() };
-                let why = Call { now: Some(now), command: Why { jid: name.clone() }.into() };
+                let get = Call::at(now, Get { jid: name.clone() });
+                let why = Call::at(now, Why { jid: name.clone() });
                 [get, why]
             });
             let mut replies = self.backend.execute(calls.collect()).await?.into_iter();
@@ -174,7 +174,7 @@ impl Watch {
     }
 
     async fn look<O: Operation>(&self, now: f64, operation: O) -> Result<O::Reply, Surprise> {
-        let call = Call { now: Some(moment(now)), command: operation.into() };
+        let call = Call::at(moment(now), operation);
         let reply = self.backend.execute(vec![call]).await?.pop().ok_or("one command has one answer")??;
         Ok(O::answer(reply).ok_or("a reply answers another command")?)
     }
@@ -225,7 +225,15 @@ fn agrees(
         }
         JobState::Depends { on, due } => {
             let state = jobs.get(&on[0]).map_or(StateName::Waiting, |first| first.state.name());
-            let blocked = Reason::DependsOn { jid: on[0].clone(), state, count: on.len() as u64 };
+            let failed = on.iter().find_map(|on| {
+                let Failure { group, message, .. } = match &jobs.get(on)?.state {
+                    JobState::Failed { failure } => failure.clone(),
+                    _ => return None,
+                };
+                Some(Box::new(FailedDependency { jid: on.clone(), group, message }))
+            });
+            let (jid, count) = (on[0].clone(), on.len() as u64);
+            let blocked = Reason::DependsOn { jid, state, count, failed };
             let later = due.filter(|due| *due > now).map(|at| Reason::Scheduled { at });
             is([blocked].into_iter().chain(later).chain(paused()).collect());
         }
@@ -344,6 +352,9 @@ fn changes(command: &Command) -> bool {
             | Why(_)
             | AllocateIds(_)
             | PriorityCounts(_)
+            | Select(_)
+            | Figures(_)
+            | WhyQueue(_)
     )
 }
 

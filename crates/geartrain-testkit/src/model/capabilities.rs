@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use geartrain_core::{
-    Announce, AnnounceChange, Announced, Announcement, Capability, Event, FailedBy, Failure, Group,
-    HistoryEvent, Jid, Klass, QueueName, RETRIES_MAX, Refusal, Release, Seconds, StateName, Timestamp,
-    WorkerLost, WorkerName,
+    Announce, AnnounceChange, Announced, Announcement, Capability, EndReason, Event, FailedBy, Failure,
+    Group, Jid, Klass, QueueName, RETRIES_MAX, Refusal, Release, Seconds, StateName, Timestamp, WorkerLost,
+    WorkerName,
 };
 
 use super::pop::exhausted;
@@ -104,7 +104,7 @@ impl Model {
 
     pub(super) fn hand_back(&mut self, now: Timestamp, back: &Release) -> Result<(), Refusal> {
         let worker = self.held(&back.jid, &back.holder, None)?;
-        self.remember(&back.jid, now, HistoryEvent::Released { worker: worker.clone() });
+        self.note_end(&back.jid, now, EndReason::Released, None, back.message.as_deref());
         self.bring_to_front(&back.jid, worker, false);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Model {
     /// What becomes of one job of a worker that died.
     fn crash(&mut self, now: Timestamp, jid: &Jid, gone: &WorkerLost) {
         let worker = gone.worker.clone();
-        self.remember(jid, now, HistoryEvent::Crashed { worker: worker.clone() });
+        self.note_end(jid, now, EndReason::WorkerLost, None, gone.evidence.as_deref());
         let queue = self.jobs[jid].its_queue();
         let remaining = self.spend_retry(jid);
         let beyond = &mut self.job_mut(jid).beyond;

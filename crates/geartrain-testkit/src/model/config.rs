@@ -19,10 +19,12 @@ const LISTED: [(&str, &str); 7] = [
 
 /// Options that are read as numbers: whether they may be 0, and the largest number. Days and durations end at
 /// ten years, and whole numbers at 2^53 or at 32 bits.
-const NUMERIC: [(&str, bool, Numbers, f64); 11] = [
+const NUMERIC: [(&str, bool, Numbers, f64); 13] = [
     ("heartbeat", false, Numbers::Any, 315_360_000.0),
     ("grace-period", true, Numbers::Any, 315_360_000.0),
     ("jobs-history", true, Numbers::Any, 315_360_000.0),
+    ("canceled-history", true, Numbers::Any, 315_360_000.0),
+    ("canceled-history-max", true, Numbers::Whole, 9_007_199_254_740_992.0),
     ("max-worker-age", true, Numbers::Any, 315_360_000.0),
     ("stats-history", true, Numbers::Whole, 3_650.0),
     ("histogram-history", true, Numbers::Whole, 3_650.0),
@@ -105,6 +107,15 @@ impl Model {
     }
 
     /// How many workers of a job may die before it is set aside; none for any number.
+    /// How long tombstones are kept, and how many.
+    pub(super) fn canceled_age(&self) -> Seconds {
+        span(self.number("canceled-history").unwrap_or(86_400.0))
+    }
+
+    pub(super) fn canceled_count(&self) -> usize {
+        self.number("canceled-history-max").unwrap_or(10_000.0).floor().max(0.0) as usize
+    }
+
     pub(super) fn crashes_max(&self) -> Option<u32> {
         let max = self.number("crashes-max").unwrap_or(3.0).floor().max(0.0) as u32;
         Some(max).filter(|max| *max > 0)

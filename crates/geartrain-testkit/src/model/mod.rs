@@ -8,9 +8,12 @@
 //! it.
 
 mod attach;
+mod attempts;
 mod capabilities;
 mod change;
 mod config;
+mod dependency_policy;
+mod figures;
 mod limits;
 mod pop;
 mod put;
@@ -18,6 +21,7 @@ mod put_options;
 mod read;
 mod recur;
 mod results;
+mod select;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -28,10 +32,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::engine::Limits;
 use geartrain_core::{
-    Answer, Command, CompleteReply, Cycles, Event, Failure, Flush, Group, HistoryEntry, HistoryEvent, Holder,
-    Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Priority, QueueName, Refusal, Reply,
-    ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage, Tag, Timestamp, Token,
-    WorkerName,
+    Answer, AttemptEnd, Command, CompleteReply, Cycles, Event, Failure, Flush, Group, HistoryEntry,
+    HistoryEvent, Holder, Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Priority,
+    QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage,
+    Tag, Timestamp, Token, Tombstone, WorkerName,
 };
 
 use capabilities::Abilities;
@@ -68,6 +72,12 @@ pub struct Model {
     restraints: BTreeMap<QueueName, Restraint>,
     /// When a pop last asked each queue for jobs, to within ten seconds.
     asked: BTreeMap<QueueName, Timestamp>,
+    /// What is left of cancelled jobs.
+    tombstones: BTreeMap<Jid, Tombstone>,
+    /// Who asks for the present command.
+    by: Option<String>,
+    /// Samples of completions, oldest first.
+    samples: Vec<figures::Sample>,
     /// The last number that each counter gave out.
     counters: BTreeMap<String, u64>,
     arrivals: u64,
@@ -113,7 +123,10 @@ struct Record {
     scheduled: Option<Timestamp>,
     spawned_from: Option<Jid>,
     history: Vec<HistoryEntry>,
+    attempts: Vec<AttemptEnd>,
     dependencies: BTreeSet<Jid>,
+    /// The jobs that it depended on when it failed because one of them did.
+    dropped: BTreeSet<Jid>,
     /// The last attempt.
     token: Token,
     /// The last attempt that is over, and how it ended.
@@ -210,7 +223,18 @@ impl Model {
     pub fn run(&mut self, now: Timestamp, command: &Command) -> (Answer, Vec<Event>) {
         self.deliveries.clear();
         let answer = self.validate(command).and_then(|()| self.answer(now, command));
+        if answer.is_ok() {
+            self.apply_dependency_policies(now);
+        }
         (answer, std::mem::take(&mut self.events))
+    }
+
+    /// The same for a caller whose name is known.
+    pub fn run_by(&mut self, by: Option<&str>, now: Timestamp, command: &Command) -> (Answer, Vec<Event>) {
+        self.by = by.map(ToOwned::to_owned);
+        let answered = self.run(now, command);
+        self.by = None;
+        answered
     }
 
     /// The deliveries of the last command, in order.
@@ -242,7 +266,7 @@ impl Model {
             Command::Fail(fail) => Reply::Fail(self.fail(now, fail)?),
             Command::Retry(retry) => Reply::Retry(self.retry(now, retry)?),
             Command::Timeout(timeout) => Reply::Timeout(self.timeout(now, timeout)?),
-            Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel)?),
+            Command::Cancel(cancel) => Reply::Cancel(self.cancel(now, cancel)?),
             Command::Unfail(unfail) => Reply::Unfail(self.unfail(now, unfail)),
             Command::SetPriority(set) => Reply::SetPriority(self.set_priority(set)?),
             Command::Depend(depend) => Reply::Depend(self.depend(now, depend)?),
@@ -305,10 +329,17 @@ impl Model {
             Command::Why(why) => Reply::Why(Box::new(self.why(now, &why.jid)?)),
             Command::Tick(tick) => Reply::Tick(self.tick(now, tick)),
             Command::Flush(flush) => Reply::Flush(self.flush(flush)?),
+            Command::Canceled(canceled) => {
+                Reply::Canceled(self.tombstones.get(&canceled.jid).cloned().map(Box::new))
+            }
             Command::AllocateIds(allot) => Reply::AllocateIds(self.allot(allot)),
+            Command::Figures(figures) => Reply::Figures(self.figures_of(now, figures)),
+            Command::WhyQueue(why) => Reply::WhyQueue(Box::new(self.why_queue(now, &why.queue))),
             Command::PriorityCounts(counts) => {
                 Reply::PriorityCounts(self.priority_counts(now, &counts.queue))
             }
+            Command::Select(select) => Reply::Select(Box::new(self.select(now, select))),
+            Command::Act(act) => Reply::Act(Box::new(self.act(now, act))),
             unknown => panic!("the model does not know {}", unknown.name()),
         })
     }
@@ -385,6 +416,10 @@ impl Model {
                 self.fits("progress", progress.text.as_ref().map(Payload::bytes).unwrap_or_default())
             }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
+            Command::Release(back) => {
+                self.fits("message", back.message.as_deref().unwrap_or_default().as_bytes())
+            }
+            Command::Cancel(cancel) => validate_because(cancel.because.as_deref()),
             Command::WorkerLost(gone) => capabilities::validate_evidence(gone.evidence.as_deref()),
             Command::Announce(announce) => capabilities::validate(&announce.change),
             Command::SetLimits(set) => limits::validate(&set.limits),
@@ -392,6 +427,10 @@ impl Model {
                 Err(bad_argument("counter"))
             }
             Command::AllocateIds(allot) => at_least_one("count", allot.count.get()),
+            Command::Select(select) => {
+                Model::validate_select(&select.filter, select.after.is_some(), select.count.get())
+            }
+            Command::Act(act) => Model::validate_act(act),
             _ => Ok(()),
         }
     }
@@ -634,4 +673,10 @@ fn bad_argument(what: &'static str) -> Refusal {
 
 fn jids<K>(container: Vec<(K, Jid)>) -> Vec<Jid> {
     container.into_iter().map(|(_, jid)| jid).collect()
+}
+
+/// A reason for a cancellation has a limit of its own (rule Tombstones).
+fn validate_because(because: Option<&str>) -> Result<(), Refusal> {
+    let (bytes, max) = (because.map_or(0, str::len), 1_024);
+    if bytes > max { Err(Refusal::TooLarge { what: "because".into(), bytes, max }) } else { Ok(()) }
 }

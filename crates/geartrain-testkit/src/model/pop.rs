@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    Backoff, Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding, JobResult,
-    Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry, Seconds,
-    Timeout, Timestamp, Token, WorkerName,
+    Backoff, EndReason, Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding,
+    JobResult, Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry,
+    Seconds, Timeout, Timestamp, Token, WorkerName,
 };
 
 use super::{Ending, Entry, Front, Model, Position, not_running};
@@ -257,6 +257,7 @@ impl Model {
         if !warned && grace > Seconds::ZERO {
             return false;
         }
+        self.note_end(jid, now, EndReason::LockExpired, None, None);
         let job = self.job_mut(jid);
         job.grace = false;
         job.remaining -= 1;
@@ -412,6 +413,7 @@ impl Model {
             }
             _ => retry.delay,
         };
+        self.note_end(jid, now, EndReason::Retried, retry.group.clone(), retry.message.as_deref());
         let remaining = self.spend_retry(jid);
         if remaining >= 0 {
             self.try_again(now, jid, wait, said, Ending::Otherwise);
@@ -471,6 +473,7 @@ impl Model {
         }
         for jid in &timeout.jids {
             self.remember(jid, now, HistoryEvent::TimedOut);
+            self.note_end(jid, now, EndReason::TakenAway, None, None);
             let entry = Entry { score: Timestamp::ZERO, arrival: self.arrival() };
             let job = self.job_mut(jid);
             job.end_attempt(Ending::Otherwise);

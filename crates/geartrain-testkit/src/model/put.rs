@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::{
-    Cancel, Complete, CompleteReply, Event, Existing, HistoryEvent, Jid, JobEnding, JobResult, Milestone,
-    Next, Priority, Put, PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token, Unfail,
+    Cancel, Complete, CompleteReply, EndReason, Event, Existing, HistoryEvent, Jid, JobEnding, JobResult,
+    Milestone, Next, Priority, Put, PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token,
+    Unfail,
 };
 
 use super::config::span;
@@ -36,6 +37,7 @@ impl Model {
         if !known {
             let job = self.blank(put);
             self.jobs.insert(jid.clone(), job);
+            self.tombstones.remove(jid);
         }
         let before = self.jobs[jid].clone();
 
@@ -47,6 +49,9 @@ impl Model {
         // 2.
         self.events.push(Event::Put { jid: jid.clone(), queue: queue.clone() });
         self.remember(jid, now, HistoryEvent::Put { queue: queue.clone() });
+        if before.place.state() == StateName::Running {
+            self.note_end(jid, now, EndReason::PutAgain, None, None);
+        }
         // 3. and 5. The new place below takes it out of the old one.
         self.job_mut(jid).end_attempt(Ending::Otherwise);
         // 4.
@@ -84,6 +89,10 @@ impl Model {
             if dependency == jid || self.is_open(dependency) {
                 self.job_mut(jid).dependencies.insert(dependency.clone());
             }
+        }
+        let again = self.take_dropped(jid);
+        if put.depends.is_empty() {
+            self.job_mut(jid).dependencies.extend(again);
         }
         // 10.
         if !self.jobs[jid].dependencies.is_empty() {
@@ -134,7 +143,9 @@ impl Model {
             scheduled: None,
             spawned_from: None,
             history: Vec::new(),
+            attempts: Vec::new(),
             dependencies: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
             beyond: put_options::nothing(),
@@ -255,28 +266,34 @@ impl Model {
     /// 3).
     fn release_dependents(&mut self, now: Timestamp, jid: &Jid) {
         for dependent in self.dependents(jid) {
-            let job = self.job_mut(&dependent);
-            job.dependencies.remove(jid);
-            if !job.dependencies.is_empty() {
-                continue;
-            }
-            let (place, word) = match job.scheduled.take() {
-                Some(due) => (Position::Scheduled(self.enter(due)), "scheduled"),
-                None => (self.enter_work(now), "waiting"),
-            };
-            let job = self.job_mut(&dependent);
-            (job.place, job.word) = (place, word);
+            self.job_mut(&dependent).dependencies.remove(jid);
+            self.release_if_free(now, &dependent);
         }
     }
 
-    pub(super) fn cancel(&mut self, cancel: &Cancel) -> Result<u64, Refusal> {
-        for jid in &cancel.jids {
-            if let Some(dependent) = self.dependents(jid).iter().find(|jid| !cancel.jids.contains(jid)) {
+    /// Lets a job go that waits for no other any more.
+    pub(super) fn release_if_free(&mut self, now: Timestamp, jid: &Jid) {
+        let job = self.job_mut(jid);
+        if !job.dependencies.is_empty() {
+            return;
+        }
+        let (place, word) = match job.scheduled.take() {
+            Some(due) => (Position::Scheduled(self.enter(due)), "scheduled"),
+            None => (self.enter_work(now), "waiting"),
+        };
+        let job = self.job_mut(jid);
+        (job.place, job.word) = (place, word);
+    }
+
+    pub(super) fn cancel(&mut self, now: Timestamp, cancel: &Cancel) -> Result<u64, Refusal> {
+        let jids = self.cancelled_by(cancel)?;
+        for jid in &jids {
+            if let Some(dependent) = self.dependents(jid).iter().find(|jid| !jids.contains(jid)) {
                 return Err(Refusal::IsDependency { jid: jid.clone(), dependent: dependent.clone() });
             }
         }
         let mut canceled = 0;
-        for jid in &cancel.jids {
+        for jid in &jids {
             let job = self.jobs.get(jid).cloned();
             if job.as_ref().is_some_and(|job| job.place.state() == StateName::Complete) {
                 continue;
@@ -294,6 +311,7 @@ impl Model {
                 }
                 self.tell_the_end(jid, &JobEnding::Canceled, &JobResult { code: 1, ..JobResult::default() });
                 self.drop_job(jid);
+                self.bury(now, jid, &job, cancel.because.as_ref());
                 canceled += 1;
             }
             self.publish_milestone(jid, Milestone::Canceled);
@@ -305,18 +323,28 @@ impl Model {
         let mut oldest = self.failed_in(&unfail.group);
         oldest.truncate(unfail.count.get());
         for jid in &oldest {
-            self.remember(jid, now, HistoryEvent::Put { queue: unfail.queue.clone() });
-            let place = self.enter_work(now);
-            let job = self.job_mut(jid);
-            job.place = place;
-            job.word = "waiting";
-            job.worker = None;
-            job.expires = Timestamp::ZERO;
-            job.queue = Some(unfail.queue.clone());
-            job.remaining = i64::from(job.retries);
-            job.renew(now);
-            self.take_key(jid);
+            self.unfail_one(now, jid, &unfail.queue);
         }
         oldest.len() as u64
+    }
+
+    /// Moves a failed job into a queue.
+    pub(super) fn unfail_one(&mut self, now: Timestamp, jid: &Jid, queue: &QueueName) {
+        self.remember(jid, now, HistoryEvent::Put { queue: queue.clone() });
+        let again = self.take_dropped(jid);
+        let (place, word) = match again.is_empty() {
+            true => (self.enter_work(now), "waiting"),
+            false => (Position::Depends(self.enter(now)), "depends"),
+        };
+        let job = self.job_mut(jid);
+        job.place = place;
+        job.word = word;
+        job.dependencies = again;
+        job.worker = None;
+        job.expires = Timestamp::ZERO;
+        job.queue = Some(queue.clone());
+        job.remaining = i64::from(job.retries);
+        job.renew(now);
+        self.take_key(jid);
     }
 }

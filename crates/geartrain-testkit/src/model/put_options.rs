@@ -24,6 +24,7 @@ pub(super) fn details(terms: &PutOptions) -> JobDetails {
         backoff: terms.backoff,
         crashes_max: terms.crashes_max,
         metadata: terms.metadata.clone(),
+        on_dependency_failure: terms.on_dependency_failure,
         ..nothing()
     }
 }

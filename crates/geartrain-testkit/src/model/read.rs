@@ -57,6 +57,7 @@ impl Model {
             tracked: self.tracked.contains_key(jid),
             details: self.details(jid),
             qless: QlessView { state: shown.word, worker: shown.worker, expires: shown.expires },
+            attempts: shown.attempts,
         })
     }
 
@@ -118,17 +119,20 @@ impl Model {
     pub(super) fn count_queues(&mut self, now: Timestamp, queues: &Queues) -> Vec<QueueCounts> {
         let names = match &queues.queue {
             Some(queue) => vec![queue.clone()],
-            None => {
-                let mut seen: Vec<(Timestamp, QueueName)> =
-                    self.queues.iter().map(|(queue, seen)| (*seen, queue.clone())).collect();
-                seen.sort();
-                seen.into_iter().map(|(_, queue)| queue).collect()
-            }
+            None => self.queue_names(),
         };
         names.into_iter().map(|queue| self.count_queue(now, queue)).collect()
     }
 
-    fn count_queue(&mut self, now: Timestamp, queue: QueueName) -> QueueCounts {
+    /// The registered queues, first seen first.
+    pub(super) fn queue_names(&self) -> Vec<QueueName> {
+        let mut seen: Vec<(Timestamp, QueueName)> =
+            self.queues.iter().map(|(queue, seen)| (*seen, queue.clone())).collect();
+        seen.sort();
+        seen.into_iter().map(|(_, queue)| queue).collect()
+    }
+
+    pub(super) fn count_queue(&mut self, now: Timestamp, queue: QueueName) -> QueueCounts {
         self.promote(now, &queue, &None, usize::MAX);
         let stalled = self.expired(now, &queue).len();
         QueueCounts {
@@ -167,9 +171,9 @@ impl Model {
             self.workers.iter().map(|(worker, seen)| (*seen, worker.clone())).collect();
         seen.sort();
         seen.reverse();
-        let count = |(_, name): (Timestamp, WorkerName)| {
+        let count = |(seen, name): (Timestamp, WorkerName)| {
             let WorkerJobsReply { jobs, stalled } = self.jobs_of(now, &name);
-            WorkerCounts { name, jobs: jobs.len() as u64, stalled: stalled.len() as u64 }
+            WorkerCounts { name, jobs: jobs.len() as u64, stalled: stalled.len() as u64, seen: Some(seen) }
         };
         seen.into_iter().map(count).collect()
     }

@@ -201,13 +201,16 @@ impl Model {
             scheduled: None,
             spawned_from: Some(parent.clone()),
             history: Vec::new(),
+            attempts: Vec::new(),
             dependencies: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
             beyond: put_options::nothing(),
             holds_key: false,
         };
         self.jobs.insert(jid.clone(), job);
+        self.tombstones.remove(&jid);
         self.index_tags(now, &jid);
         self.remember(&jid, moment, HistoryEvent::Put { queue: template.queue });
     }

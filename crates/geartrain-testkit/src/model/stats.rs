@@ -48,7 +48,7 @@ impl Measured {
         }
     }
 
-    fn summary(&self) -> Summary {
+    pub(super) fn summary(&self) -> Summary {
         let std = if self.total > 1 { (self.vk / (self.total - 1) as f64).sqrt() } else { 0.0 };
         Summary { count: self.total, mean: self.mean, std, histogram: self.histogram.clone() }
     }

@@ -141,7 +141,7 @@ fn the_worked_trace_of_the_specification() {
     assert_eq!((failure.when, failure.worker), (at(147.0), Some(worker("w3"))));
     assert_eq!(ask(model, 150.0, Failures), [(group("g"), 1)].into());
 
-    let (reply, events) = run(model, 151.0, Cancel { jids: vec![a.clone()] });
+    let (reply, events) = run(model, 151.0, Cancel::new(vec![a.clone()]));
     assert_eq!(reply, 1);
     assert_eq!(events, [Event::Canceled { jid: a.clone(), was: Some((queue("r"), None)) }]);
     assert_eq!((stats(model, "r", 0.0).failures, stats(model, "r", 0.0).failed), (1, 0));
@@ -307,7 +307,7 @@ fn a_key_goes_with_its_job_as_far_as_it_is_free() {
     ask(model, 0.0, put("r", "a"));
     assert_eq!((holder_of(model, "q", "k"), holder_of(model, "r", "k")), (None, Some(jid("b"))));
     ask(model, 0.0, put_on("q", "c", terms));
-    ask(model, 0.0, Cancel { jids: vec![jid("b")] });
+    ask(model, 0.0, Cancel::new(vec![jid("b")]));
     assert_eq!(holder_of(model, "r", "k"), None);
     // Completed into the queue that it is in, it takes it there.
     assert_eq!(pop(model, 1.0, "r", "w1", 1), [jid("a")]);
@@ -331,7 +331,7 @@ fn what_comes_back_is_before_its_equals_in_the_order_in_which_it_went_out() {
     ask(model, -5.0, put("q", "early"));
     ask(model, 2.0, Timeout { jids: vec![jid("e")] });
     for id in ["d", "b", "c", "a"] {
-        let ((), events) = run(model, 3.0, Release { jid: jid(id), holder: held_by("w1") });
+        let ((), events) = run(model, 3.0, Release::new(jid(id), held_by("w1")));
         let back = Event::Released { jid: jid(id), queue: queue("q"), worker: worker("w1"), crashed: false };
         assert_eq!(events, [back]);
     }
@@ -637,6 +637,6 @@ fn numbers_never_repeat_and_jobs_are_counted_by_priority() {
     assert_eq!(ask(model, 5.0, counts.clone()), PriorityCountsReply { above: 1, at: 1, below: 1 });
     assert_eq!(pop(model, 5.0, "q", "w1", 9), ["a", "b", "c"].map(jid));
     ask(model, 6.0, Timeout { jids: vec![jid("c")] });
-    ask(model, 6.0, Release { jid: jid("b"), holder: held_by("w1") });
+    ask(model, 6.0, Release::new(jid("b"), held_by("w1")));
     assert_eq!(ask(model, 6.0, counts), PriorityCountsReply { above: 1, at: 1, below: 0 });
 }

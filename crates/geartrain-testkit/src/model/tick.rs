@@ -2,8 +2,8 @@
 //! workers, old complete jobs.
 
 use geartrain_core::{
-    Event, FailedBy, Failure, HistoryEvent, Jid, RETRIES_MAX, RandomUnit, Seconds, StateName, TIMEOUTS_MAX,
-    Tick, TickReply, Timestamp, Token, WORKER_SILENCE_MAX, WorkerName,
+    EndReason, Event, FailedBy, Failure, HistoryEvent, Jid, RETRIES_MAX, RandomUnit, Seconds, StateName,
+    TIMEOUTS_MAX, Tick, TickReply, Timestamp, Token, WORKER_SILENCE_MAX, WorkerName,
 };
 
 use super::capabilities::made_up;
@@ -16,16 +16,20 @@ fn just_after(moment: Timestamp) -> Timestamp {
 
 impl Model {
     pub(super) fn tick(&mut self, now: Timestamp, tick: &Tick) -> TickReply {
+        self.sample_rates(now);
         let mut done = 0;
         while done < tick.count.get() && self.tick_once(now) {
             done += 1;
         }
+        self.apply_dependency_policies(now);
         let deadlines = self.deadlines().into_iter().map(|((at, _), _)| at);
         let expiries = self.expiries().into_iter().map(|(at, _)| at);
         let results = self.old_results().into_iter().map(|(at, _)| at);
         let workers = self.silent_workers().into_iter().map(|(at, _)| at);
         let complete = self.old_complete(now).into_iter().map(|(at, _)| at);
-        let next = deadlines.chain(expiries).chain(results).chain(workers).chain(complete).min();
+        let canceled = self.old_canceled(now).into_iter().map(|(at, _)| at);
+        let next = deadlines.chain(expiries).chain(results).chain(workers).chain(complete);
+        let next = next.chain(canceled).min();
         TickReply { done: done as u64, next }
     }
 
@@ -52,6 +56,10 @@ impl Model {
             && at <= now
         {
             self.drop_job(&jid);
+        } else if let Some((at, jid)) = self.old_canceled(now).into_iter().next()
+            && at <= now
+        {
+            self.tombstones.remove(&jid);
         } else {
             return false;
         }
@@ -87,6 +95,13 @@ impl Model {
         self.completed().into_iter().filter(of_this_clock).map(|(at, jid)| (at + age, jid)).collect()
     }
 
+    /// Tombstones, and when they are too old, likewise.
+    fn old_canceled(&self, now: Timestamp) -> Vec<(Timestamp, Jid)> {
+        let age = self.canceled_age();
+        let of_this_clock = |(at, _): &(Timestamp, Jid)| *at >= now - age - Seconds::from(30 * 86_400);
+        self.tombstones_by_age().into_iter().filter(of_this_clock).map(|(at, jid)| (at + age, jid)).collect()
+    }
+
     /// Workers that announced something, and when they will have been silent for too long, the earliest first
     /// and among equals by name.
     fn silent_workers(&self) -> Vec<(Timestamp, WorkerName)> {
@@ -105,6 +120,7 @@ impl Model {
         let holder = self.jobs[jid].worker.clone().expect("a running job has a worker");
         self.events.push(Event::LockLost { jid: jid.clone(), worker: holder.clone() });
         self.remember(jid, now, HistoryEvent::TimedOut);
+        self.note_end(jid, now, EndReason::Deadline, None, None);
         let backoff = self.backoff(jid, RandomUnit::HALF);
         let failure = Failure {
             group: made_up("timed-out", &queue),

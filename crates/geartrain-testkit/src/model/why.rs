@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    Jid, Klass, QueueName, Reason, Refusal, Seconds, Timestamp, WORKER_SILENCE_MAX, WhyReply,
+    FailedDependency, Failure, Jid, Klass, QueueName, Reason, Refusal, Seconds, Timestamp,
+    WORKER_SILENCE_MAX, WhyReply,
 };
 
 use super::capabilities::made_up;
@@ -46,9 +47,16 @@ impl Model {
             jid: first.clone(),
             state: self.jobs[first].place.state(),
             count: job.dependencies.len() as u64,
+            failed: self.why_behind_failed(job),
         };
         let later = job.scheduled.filter(|due| *due > now).map(|at| Reason::Scheduled { at });
         [depends_on].into_iter().chain(later).chain(self.why_paused(&job.its_queue())).collect()
+    }
+
+    fn why_behind_failed(&self, job: &Record) -> Option<Box<FailedDependency>> {
+        let jid = job.dependencies.iter().find(|on| self.is_failed(on))?;
+        let Failure { group, message, .. } = self.jobs[jid].failure.clone()?;
+        Some(Box::new(FailedDependency { jid: jid.clone(), group, message }))
     }
 
     fn why_paused(&self, queue: &QueueName) -> Option<Reason> {

@@ -26,14 +26,17 @@ const REFUSALS: [&str; 13] = [
 ];
 
 /// What is named by those refusals that are of several kinds, and that only what goes beyond Qless meets.
-const REFUSED_THINGS: [&str; 13] = [
+const REFUSED_THINGS: [&str; 16] = [
     "abilities",
+    "after",
     "aside",
+    "because",
     "chunk",
     "counter",
     "crashes_max",
     "evidence",
     "expires",
+    "filter",
     "limit",
     "progress",
     "result",
@@ -168,6 +171,7 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::Failed { by: FailedBy::Crashes, .. } => "Failed/Crashes",
         Event::Failed { by: FailedBy::Deadline, .. } => "Failed/Deadline",
         Event::Failed { by: FailedBy::Expired, .. } => "Failed/Expired",
+        Event::Failed { by: FailedBy::Upstream, .. } => "Failed/Upstream",
         Event::Canceled { .. } => "Canceled",
         Event::LockLost { .. } => "LockLost",
         Event::ConfigSet { .. } => "ConfigSet",
@@ -200,6 +204,7 @@ fn name_of_reason(reason: &Reason) -> &'static str {
         Reason::Complete { .. } => "Complete",
         Reason::Failed { .. } => "Failed",
         Reason::SetAside { .. } => "SetAside",
+        Reason::DependsOn { failed: Some(_), .. } => "DependsOn/failed",
         Reason::DependsOn { .. } => "DependsOn",
         Reason::Scheduled { .. } => "Scheduled",
         Reason::Expired { .. } => "Expired",
@@ -215,13 +220,14 @@ fn name_of_reason(reason: &Reason) -> &'static str {
 }
 
 /// Every reason why a job does not run.
-const REASONS: [&str; 15] = [
+const REASONS: [&str; 16] = [
     "Running",
     "Stalled",
     "Complete",
     "Failed",
     "SetAside",
     "DependsOn",
+    "DependsOn/failed",
     "Scheduled",
     "Expired",
     "Paused",
@@ -248,7 +254,7 @@ fn name_of_item(told: &StreamItem) -> &'static str {
 const TOLD: [&str; 5] = ["Chunk", "Progress", "Ended/Completed", "Ended/Failed", "Ended/Canceled"];
 
 /// Everything that can happen.
-const EVENTS: [&str; 33] = [
+const EVENTS: [&str; 34] = [
     "Put",
     "Popped",
     "Completed",
@@ -261,6 +267,7 @@ const EVENTS: [&str; 33] = [
     "Failed/Crashes",
     "Failed/Deadline",
     "Failed/Expired",
+    "Failed/Upstream",
     "Canceled",
     "LockLost",
     "ConfigSet",
@@ -285,7 +292,7 @@ const EVENTS: [&str; 33] = [
 ];
 
 /// The name of every command.
-const COMMANDS: [&str; 60] = [
+const COMMANDS: [&str; 65] = [
     "Put",
     "Pop",
     "Peek",
@@ -346,4 +353,9 @@ const COMMANDS: [&str; 60] = [
     "Tick",
     "AllocateIds",
     "PriorityCounts",
+    "Canceled",
+    "Select",
+    "Act",
+    "Figures",
+    "WhyQueue",
 ];

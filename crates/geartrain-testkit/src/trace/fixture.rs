@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use geartrain_core::{
-    AllConfig, AllocateIds, Announced, Command, Count, Detach, DetachScope, Failed, Failures, Get, GetConfig,
-    GetLimits, GetRecurring, GetResult, Group, Jid, Jobs, Klass, Length, Listing, Page, Pop, QueueName,
-    Queues, RollCall, Stats, Status, StatusOf, Tag, Tagged, Tick, Timestamp, TopTags, Tracked, UniqueKey,
-    Why, WorkerJobs, WorkerName, Workers,
+    AllConfig, AllocateIds, Announced, Canceled, Command, Count, Detach, DetachScope, Failed, Failures,
+    Filter, Get, GetConfig, GetLimits, GetRecurring, GetResult, Group, Jid, Jobs, Klass, Length, Listing,
+    Page, Pop, QueueName, Queues, RollCall, Select, Stats, Status, StatusOf, Tag, Tagged, Tick, Timestamp,
+    TopTags, Tracked, UniqueKey, Why, WorkerJobs, WorkerName, Workers,
 };
 
 /// Jids. Some are the names that recurring jobs give to their next child.
@@ -27,7 +27,7 @@ const JIDS: [&str; 13] = [
 ];
 
 /// Options that matter to the rules, each with values that matter.
-pub(super) const OPTIONS: [(&str, &[&str]); 26] = [
+pub(super) const OPTIONS: [(&str, &[&str]); 28] = [
     ("heartbeat", &["60", "5", "0.5", "0", "-1", "1e308", "20", "10000000"]),
     ("q-heartbeat", &["3", "30", "-2"]),
     ("heartbeat-q", &["7", "0"]),
@@ -37,6 +37,8 @@ pub(super) const OPTIONS: [(&str, &[&str]); 26] = [
     ("jobs-history-count", &["0", "1", "2", "3", "2.7", "-1", "50000", "1e300"]),
     ("jobs-history", &["-1", "0", "5", "100", "86400", "-1e308", "1e308"]),
     ("max-job-history", &["0", "1", "2", "3", "5", "-1", "2.9", "0.5"]),
+    ("canceled-history", &["0", "5", "100", "-1", "86400", "soon"]),
+    ("canceled-history-max", &["0", "1", "2", "3", "2.7", "-1", "few"]),
     ("q-max-concurrency", &["0", "1", "2", "1.5", "-1"]),
     ("max-concurrency-q", &["1", "3"]),
     ("max-concurrency-mail", &["2", "0.5"]),
@@ -95,7 +97,7 @@ impl Fixture {
     /// Groups that workers name, and the default groups.
     pub(super) fn all_groups(&self) -> Vec<Group> {
         let mut groups = self.groups.clone();
-        for kind in ["failed-retries", "crashed", "timed-out", "expired"] {
+        for kind in ["failed-retries", "crashed", "timed-out", "expired", "upstream"] {
             groups.extend(self.queues.iter().map(|queue| {
                 Group::new(format!("{kind}-{queue}")).expect("there is room for a queue's name")
             }));
@@ -108,6 +110,7 @@ impl Fixture {
         let mut commands: Vec<Command> = vec![Announced { worker: None }.into()];
         for jid in jids.iter().map(|jid| (*jid).clone()) {
             commands.push(GetResult { jid: jid.clone() }.into());
+            commands.push(Canceled { jid: jid.clone() }.into());
             commands.push(Status { of: StatusOf::Jid(jid.clone()) }.into());
             commands.push(Why { jid }.into());
         }
@@ -170,6 +173,7 @@ pub fn final_reads(jobs: &[Jid], days: &BTreeSet<Timestamp>) -> Vec<Command> {
     commands.extend(world.all_groups().into_iter().map(|group| Command::from(Failed { group, page })));
     commands.extend(world.tags.iter().map(|tag| Command::from(Tagged { tag: tag.clone(), page })));
     commands.push(TopTags { page }.into());
+    commands.push(Select::new(Filter::default()).into());
     commands.push(AllConfig.into());
     commands
         .extend(OPTIONS.iter().map(|(option, _)| Command::from(GetConfig { option: (*option).to_owned() })));

@@ -34,7 +34,7 @@ fn run_generator(mut generator: Generator) -> Vec<Step> {
 type Make = fn(&mut Generator) -> Command;
 
 /// The base weight of each command; each trace scales them at random.
-const WEIGHTS: [(u32, Make); 60] = [
+const WEIGHTS: [(u32, Make); 65] = [
     (160, Generator::put),
     (170, Generator::pop),
     (10, Generator::peek),
@@ -95,6 +95,11 @@ const WEIGHTS: [(u32, Make); 60] = [
     (40, Generator::tick),
     (6, Generator::allocate_ids),
     (8, Generator::priority_counts),
+    (12, Generator::canceled),
+    (30, Generator::select),
+    (25, Generator::act),
+    (8, Generator::figures),
+    (12, Generator::why_queue),
 ];
 
 /// The first two are in every trace; any other may get weight 0.
@@ -613,8 +618,23 @@ impl Generator {
         Timeout { jids }.into()
     }
 
+    fn because(&mut self) -> Option<String> {
+        self.maybe(50, |generator| match generator.rng.u32(..20) {
+            0 => "b".repeat(1_025),
+            1 => "b".repeat(1_024),
+            _ => generator.one(&["no longer needed", "", "\u{e4}"]).to_owned(),
+        })
+    }
+
     fn cancel(&mut self) -> Command {
-        Cancel { jids: self.some(0..4, Generator::jid) }.into()
+        let because = self.because();
+        let jids = self.some(0..4, Generator::jid);
+        self.moments.extend([self.now + 5.0, self.now + 100.0]);
+        Cancel { jids, because, cascade: self.percent(25) }.into()
+    }
+
+    fn canceled(&mut self) -> Command {
+        Canceled { jid: self.jid() }.into()
     }
 
     fn unfail(&mut self) -> Command {
@@ -689,7 +709,10 @@ impl Generator {
             5 => Listing::Depends(queue),
             _ => Listing::Recurring(queue),
         };
-        Jobs { which, page: self.page() }.into()
+        let page = self.page();
+        // A bulk change puts several jobs at one time, and the order of equals shows where a page is cut.
+        let is_whole = self.tame && matches!(which, Listing::Depends(_));
+        Jobs { which, page: if is_whole { Page::default() } else { page } }.into()
     }
 
     fn failed(&mut self) -> Command {
@@ -847,7 +870,8 @@ impl Generator {
 
     fn release(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
-        Release { jid, holder }.into()
+        let message = self.maybe(40, Generator::message);
+        Release { jid, holder, message }.into()
     }
 
     fn worker_lost(&mut self) -> Command {
@@ -954,6 +978,14 @@ impl Generator {
         AllocateIds { counter, count: Count::new(count).expect("it is not huge") }.into()
     }
 
+    fn figures(&mut self) -> Command {
+        Figures { queue: self.maybe(50, Generator::queue) }.into()
+    }
+
+    fn why_queue(&mut self) -> Command {
+        WhyQueue { queue: self.queue() }.into()
+    }
+
     fn priority_counts(&mut self) -> Command {
         let queue = self.queue();
         // A backend that folds priority and time into one double knows the sign of whole priorities only.
@@ -964,6 +996,72 @@ impl Generator {
             _ => false,
         };
         if self.tame && !whole { Length { queue }.into() } else { PriorityCounts { queue }.into() }
+    }
+
+    fn select(&mut self) -> Command {
+        let mut select = Select::new(self.filter());
+        if self.percent(3) {
+            match self.rng.u32(..3) {
+                0 => select.count = Count::new(self.one(&[0, 1001])).expect("it is not huge"),
+                1 => select.after = Some(Cursor(self.one(&["", "row-", "nonsense"]).to_owned())),
+                _ => select.filter.terms = vec![Term::Attempts(Comparison::Above, 1); FILTER_TERMS_MAX + 1],
+            }
+        }
+        select.into()
+    }
+
+    fn act(&mut self) -> Command {
+        let queue = self.maybe(50, Generator::queue);
+        let act = match self.rng.u32(..12) {
+            0..2 => BulkAct::Cancel { because: self.because() },
+            2..5 => BulkAct::Requeue { queue },
+            5..8 => BulkAct::Unfail { queue },
+            8 => BulkAct::SetPriority { priority: self.priority() },
+            9..11 => BulkAct::AddTags { tags: self.some(0..3, Generator::tag) },
+            _ => BulkAct::RemoveTags { tags: self.some(0..3, Generator::tag) },
+        };
+        let mut filter = self.filter();
+        if filter.is_empty() {
+            filter.terms.push(Term::Klass(self.klass()));
+        }
+        let mut act = Act::new(filter, act);
+        if self.percent(10) {
+            act.only = self.some(1..4, Generator::jid);
+        }
+        act.into()
+    }
+
+    fn filter(&mut self) -> Filter {
+        let mut filter = Filter { terms: self.some(0..4, Generator::term) };
+        // Otherwise few jobs have a certain value.
+        if self.percent(15) {
+            let jid = self.jid();
+            if let Ok(Reply::Get(Some(job))) = self.look(Get { jid })
+                && let Some(number) = job.payload.text().and_then(|text| text.strip_prefix("{\"n\":"))
+            {
+                let value = number.trim_end_matches('}').to_owned();
+                filter.terms.push(Term::Args(vec!["n".to_owned()], PayloadValue::Bare(value)));
+            }
+        }
+        filter
+    }
+
+    fn term(&mut self) -> Term {
+        use FilterState::{Complete, Depends, Failed, Running, Scheduled, Stalled, Waiting};
+        let comparison =
+            self.one(&[Comparison::Below, Comparison::AtMost, Comparison::AtLeast, Comparison::Above]);
+        match self.rng.u32(..20) {
+            0..4 => Term::Queue(self.queue()),
+            4..6 => Term::Klass(self.klass()),
+            6..12 => Term::State(
+                self.one(&[Complete, Depends, Failed, Failed, Running, Scheduled, Stalled, Waiting]),
+            ),
+            12 | 13 => Term::Tag(self.tag()),
+            14 | 15 => Term::Group(self.any_group()),
+            16 => Term::Worker(self.worker()),
+            17 | 18 => Term::Age(comparison, Seconds::from(self.one(&[0, 1, 10, 60, 3_600]))),
+            _ => Term::Attempts(comparison, self.rng.u32(..4)),
+        }
     }
 
     // Arguments.
@@ -1057,7 +1155,11 @@ impl Generator {
             roll_call: self.percent(12),
             metadata: self
                 .maybe(25, |generator| Payload::from(generator.one(&["", "sum", "{}", "\0\u{ff}"]))),
+            on_dependency_failure: DependencyPolicy::Wait,
         };
+        if self.percent(60) {
+            terms.on_dependency_failure = self.one(&DependencyPolicy::ALL[1..]);
+        }
         if self.percent(45) {
             let span = self.span(&[1.0, 10.0, 100.0, 3600.0]);
             terms.result_ttl = Some(Seconds::new(span).expect("it is finite"));

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use geartrain_core::{Answer, Command, Holder, Job, JobState, Reply, Token};
+use geartrain_core::{Answer, Command, Holder, Job, JobState, Refusal, Reply, Token};
 
 /// More than one pop ever hands out.
 const STEP: u64 = 1_000_000;
@@ -68,6 +68,16 @@ impl Tokens {
             Reply::Peek(jobs) | Reply::GetMany(jobs) => jobs.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Get(job) => job.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Tracked(tracked) => tracked.jobs.iter_mut().for_each(|job| self.rename_in(job)),
+            // How many jobs are examined, and how the next ones are named, is up to each queue.
+            Reply::Select(reply) => (reply.examined, reply.next) = (0, None),
+            Reply::Act(reply) => {
+                (reply.examined, reply.next) = (0, None);
+                for (_, refusal) in &mut reply.refusals {
+                    if let Refusal::BadArgument { why, .. } = refusal {
+                        why.clear();
+                    }
+                }
+            }
             _ => {}
         }
         Ok(reply)

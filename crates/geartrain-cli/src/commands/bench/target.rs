@@ -163,7 +163,7 @@ pub(super) fn clear(client: &Client, queue: &QueueName) -> Result<(), Failure> {
             let page = Page { offset: 0, count };
             let jids = block_on(client.run(Jobs { which: listing(queue.clone()), page }))?;
             // If none could be cancelled, other workers hold them.
-            if jids.is_empty() || block_on(client.run(Cancel { jids }))? == 0 {
+            if jids.is_empty() || block_on(client.run(Cancel::new(jids)))? == 0 {
                 break;
             }
         }

@@ -178,8 +178,8 @@ fn a_worker_reports_progress_and_releases_a_job() {
     assert_eq!(shell.json(&format!("hand-back a --token {token}")), json!({ "jid": "a" }));
     let job = shell.json("get a");
     assert_eq!(
-        (&job["state"], &job["remaining"], &job["history"][2]["what"], &job["history"][2]["worker"]),
-        (&json!("waiting"), &json!(0), &json!("handed-back"), &json!("w1"))
+        (&job["state"], &job["remaining"], &job["history"][2]["reason"], &job["history"][2]["worker"]),
+        (&json!("waiting"), &json!(0), &json!("released"), &json!("w1"))
     );
     assert!(shell.run("get a").contains("  released by w1\n"));
     assert!(
@@ -198,15 +198,17 @@ fn the_jobs_of_a_lost_worker_go_to_others_until_the_crash_limit() {
     assert_eq!((gone.out.as_str(), gone.code), ("{\"jids\":[\"a\"],\"worker\":\"w1\"}\n", 0));
     let job = shell.json("get a");
     assert_eq!(
-        (&job["state"], &job["history"][2]["what"], &job["history"][2]["worker"]),
-        (&json!("waiting"), &json!("crashed"), &json!("w1"))
+        (&job["state"], &job["history"][2]["reason"], &job["history"][2]["worker"]),
+        (&json!("waiting"), &json!("worker-lost"), &json!("w1"))
     );
     assert_eq!(
         (&job["particulars"]["crashes"], &job["particulars"]["evidence"]),
         (&json!(1), &json!("killed by signal 9"))
     );
     let card = shell.run("get a");
-    for line in ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  crashed w1\n"] {
+    for line in
+        ["crashes   1 of 2\n", "evidence  killed by signal 9\n", "  worker w1 died: killed by signal 9\n"]
+    {
         assert!(card.contains(line), "{line:?} is not in\n{card}");
     }
     shell.pop("q");
@@ -249,7 +251,7 @@ fn workers_announce_capabilities() {
 
     assert_eq!(
         shell.run("workers"),
-        "WORKER  RUNNING  STALLED  CAN\nw1            0        0  mail:welcome (10m) news (10m)\n"
+        "WORKER  RUNNING  STALLED  SEEN  CAN\nw1            0        0   now  mail:welcome (10m) news (10m)\n"
     );
     assert_eq!(shell.json("workers")[0]["can"][1], json!({ "queue": "news", "klass": null, "timeout": 600 }));
     assert_eq!(shell.run("announce w1 news --cannot"), "w1 can run mail:welcome (10m)\n");
@@ -509,10 +511,22 @@ fn events_are_printed_and_continued() {
     let too_old = shell.refused("events --after 0");
     assert!(too_old.ends_with("the oldest is 2; `geartrain events --after 1` starts there"), "{too_old}");
     let two = shell.try_run("events --after 1 --count 2", &[]);
-    assert_eq!((two.out.as_str(), two.code), ("2  a was submitted to q\n3  b was submitted to q\n", 0));
+    let untimed = |line: &str| {
+        let [position, time, what] = line.splitn(3, "  ").collect::<Vec<_>>().try_into().unwrap();
+        assert!(time.starts_with("20") && time.ends_with('Z'), "{line}");
+        format!("{position}  {what}")
+    };
+    let two_lines: Vec<String> = two.out.lines().map(untimed).collect();
+    assert_eq!(
+        (two_lines, two.code),
+        (vec!["2  a was submitted to q".into(), "3  b was submitted to q".into()], 0)
+    );
     assert_eq!(two.err, "geartrain: continue with `geartrain events --after 3`\n");
     let on = shell.run("events --after 3 --count 2 --json");
-    let lines: Vec<Value> = on.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines: Vec<Value> = on.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &mut lines {
+        assert!(line.as_object_mut().unwrap().remove("at").unwrap().as_f64().unwrap() > 1.7e9);
+    }
     assert_eq!(
         lines,
         [
@@ -552,4 +566,44 @@ fn an_invalid_put_changes_nothing() {
     let evidence = "x".repeat(65_537);
     assert_eq!(shell.try_run("gone w1 --evidence", &[&evidence]).code, 1);
     assert_eq!(shell.json("get a")["state"], "running");
+}
+
+#[test]
+fn a_put_says_what_happens_when_a_dependency_fails() {
+    let shell = shell();
+    shell.run("put mail k --jid a --priority 9");
+    shell.run("put mail k --jid fails --depends a --on-dependency-failure fail");
+    shell.run("put mail k --jid skips --depends a --on-dependency-failure skip");
+    shell.run("put mail k --jid runs --depends a --on-dependency-failure run");
+    shell.run("put mail k --jid waits --depends a --on-dependency-failure wait");
+    assert_eq!(shell.json("get fails")["particulars"]["on_dependency_failure"], "fail");
+    assert!(shell.run("get skips").contains("is cancelled if a dependency fails"));
+    assert_eq!(shell.json("get waits")["particulars"], Value::Null);
+    let token = shell.pop("mail");
+    shell.run(&format!("fail a smtp oops --token {token}"));
+    let failed = shell.json("get fails");
+    assert_eq!(failed["failure"]["group"], "upstream-mail");
+    assert_eq!(failed["failure"]["message"], "Job a failed (smtp), and this job depends on it");
+    assert!(shell.refused("get skips").contains("skips"));
+    assert_eq!(shell.json("get runs")["state"], "waiting");
+    let reason = &shell.json("why waits")["reasons"][0];
+    assert_eq!(reason["failed"], json!({ "jid": "a", "group": "smtp", "message": "oops" }));
+    assert!(shell.run("why waits").contains("`geartrain cancel --cascade a`"));
+    let arguments = "geartrain put mail k --depends a --on-dependency-failure stop".split(' ');
+    let unknown = args::parse(arguments).unwrap_err().to_string();
+    assert!(unknown.contains("\"stop\" is not a policy: use wait, fail, skip or run"), "{unknown}");
+}
+
+#[test]
+fn cancel_takes_dependents_along_if_told_to() {
+    let shell = shell();
+    shell.run("put mail k --jid a");
+    shell.run("put mail k --jid b --depends a");
+    shell.run("put mail k --jid c --depends b");
+    assert!(shell.refused("cancel a").contains("job b depends on job a"));
+    let partial = shell.try_run("cancel --cascade a missing --json", &[]);
+    assert_eq!((partial.out.as_str(), partial.code), ("{\"cancelled\":3}\n", 1));
+    assert!(partial.err.starts_with("1 job could not be cancelled"), "{}", partial.err);
+    shell.run("put mail k --jid a");
+    assert_eq!(shell.run("cancel --cascade a"), "1 job cancelled\n");
 }

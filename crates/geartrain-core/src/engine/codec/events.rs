@@ -99,7 +99,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Read<Event> {
 }
 
 /// Causes of failure; the index is the encoded byte.
-const FAILED_BY: [FailedBy; 7] = [
+const FAILED_BY: [FailedBy; 8] = [
     FailedBy::Worker,
     FailedBy::Expiry,
     FailedBy::Retry,
@@ -107,6 +107,7 @@ const FAILED_BY: [FailedBy; 7] = [
     FailedBy::Crashes,
     FailedBy::Deadline,
     FailedBy::Expired,
+    FailedBy::Upstream,
 ];
 
 const MILESTONES: [Milestone; 6] = [

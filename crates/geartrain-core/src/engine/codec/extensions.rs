@@ -4,9 +4,11 @@ use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_kind, read_name};
 use crate::engine::change::is_counter;
 use crate::engine::delta::Delta;
+use crate::engine::state::RowState;
 use crate::{
-    Backoff, JobEnding, JobResult, METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Payload, Portion, Priority,
-    Progressed, PutOptions, QueueLimits, Rate, ResultWaiter, Seconds, StoredResult, UniqueKey,
+    AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, JobEnding, JobResult, Klass, METADATA_BYTES_MAX,
+    OnEnd, OrphanPolicy, Payload, Portion, Priority, Progressed, PutOptions, QueueLimits, QueueName, Rate,
+    ResultWaiter, Seconds, StateName, StoredResult, Tombstone, UniqueKey, WorkerName,
 };
 
 /// The first byte of a delta, as in the parent module.
@@ -36,6 +38,14 @@ pub(super) mod kind {
     pub(crate) const FREE_NAME_ID: u8 = 55;
     pub(crate) const TAG_CLEARED: u8 = 56;
     pub(crate) const QUEUE_CLEARED: u8 = 57;
+    pub(crate) const RUN_WITHOUT: u8 = 58;
+    pub(crate) const ATTEMPT_ENDED: u8 = 59;
+    pub(crate) const CANCELED: u8 = 60;
+    pub(crate) const TOMBSTONE_DROPPED: u8 = 61;
+    pub(crate) const REQUEUE: u8 = 62;
+    pub(crate) const PUT_OPTIONS_WITH_POLICY: u8 = 63;
+    pub(crate) const RATES_SAMPLED: u8 = 65;
+    pub(crate) const EVENT_LOGGED_AT: u8 = 66;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -43,7 +53,14 @@ type Read<T> = Result<T, CodecError>;
 /// Encodes a delta of this file.
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
-        // Metadata came later: options without it are encoded as before.
+        // Metadata and the dependency policy came later: options without them are encoded as before.
+        Delta::PutOptions(row, options) if options.on_dependency_failure != DependencyPolicy::Wait => to
+            .byte(kind::PUT_OPTIONS_WITH_POLICY)
+            .id(*row)
+            .put_options(options)
+            .optional(options.metadata.as_ref(), Writer::payload)
+            .dependency_policy(options.on_dependency_failure),
+        Delta::RunWithout(row, off, now) => to.byte(kind::RUN_WITHOUT).id(*row).ids(off).moment(*now),
         Delta::PutOptions(row, options) => match &options.metadata {
             None => to.byte(kind::PUT_OPTIONS).id(*row).put_options(options),
             Some(metadata) => {
@@ -78,7 +95,11 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::ResultStored(stored) => to.byte(kind::RESULT_STORED).stored_result(stored),
         Delta::ResultDropped(jid) => to.byte(kind::RESULT_DROPPED).jid(jid),
         Delta::Listening(listened) => to.byte(kind::LISTENING).optional(*listened, Writer::moment),
-        Delta::EventLogged(event) => events::write(event, to.byte(kind::EVENT_LOGGED)),
+        Delta::EventLogged { event, at: None } => events::write(event, to.byte(kind::EVENT_LOGGED)),
+        Delta::EventLogged { event, at: Some(at) } => {
+            events::write(event, to.byte(kind::EVENT_LOGGED_AT).moment(*at))
+        }
+        Delta::RatesSampled(at) => to.byte(kind::RATES_SAMPLED).optional(*at, Writer::moment),
         Delta::IdsAllocated(counter, last) => to.byte(kind::IDS_ALLOCATED).text(counter).number(*last),
         Delta::ReuseNameId(kind, number, name) => {
             to.byte(kind::REUSE_NAME_ID).byte(kind_byte(*kind)).id(*number).text(name)
@@ -86,6 +107,17 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::FreeNameId(kind, number) => to.byte(kind::FREE_NAME_ID).byte(kind_byte(*kind)).id(*number),
         Delta::TagCleared(tag) => to.byte(kind::TAG_CLEARED).tag(tag),
         Delta::QueueCleared(queue) => to.byte(kind::QUEUE_CLEARED).id(*queue),
+        Delta::AttemptEnded { row, now, reason, group, message } => {
+            let to = to.byte(kind::ATTEMPT_ENDED).id(*row).moment(*now).end_reason(*reason);
+            to.optional(group.as_ref().map(Group::as_str), Writer::text)
+                .optional(message.as_deref(), Writer::text)
+        }
+        Delta::Canceled { row, now, by, because } => {
+            let to = to.byte(kind::CANCELED).id(*row).moment(*now);
+            to.optional(by.as_deref(), Writer::text).optional(because.as_deref(), Writer::text)
+        }
+        Delta::TombstoneDropped(jid) => to.byte(kind::TOMBSTONE_DROPPED).jid(jid),
+        Delta::Requeue(row, queue, now) => to.byte(kind::REQUEUE).id(*row).id(*queue).moment(*now),
         _ => unreachable!("the parent module encodes it"),
     }
 }
@@ -130,7 +162,12 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::RESULT_STORED => Delta::ResultStored(Box::new(from.stored_result()?)),
         kind::RESULT_DROPPED => Delta::ResultDropped(from.jid("jid")?),
         kind::LISTENING => Delta::Listening(from.optional("listened", Reader::moment)?),
-        kind::EVENT_LOGGED => Delta::EventLogged(Box::new(events::read(from)?)),
+        kind::EVENT_LOGGED => Delta::EventLogged { event: Box::new(events::read(from)?), at: None },
+        kind::EVENT_LOGGED_AT => {
+            let at = Some(from.moment("time of an event")?);
+            Delta::EventLogged { event: Box::new(events::read(from)?), at }
+        }
+        kind::RATES_SAMPLED => Delta::RatesSampled(from.optional("now", Reader::moment)?),
         kind::IDS_ALLOCATED => {
             Delta::IdsAllocated(from.counter()?.into(), from.number("number of a counter")?)
         }
@@ -142,9 +179,36 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::FREE_NAME_ID => Delta::FreeNameId(read_kind(from)?, from.id("number of a name")?),
         kind::TAG_CLEARED => Delta::TagCleared(from.tag("tag")?),
         kind::QUEUE_CLEARED => Delta::QueueCleared(from.id("queue")?),
+        kind::ATTEMPT_ENDED => Delta::AttemptEnded {
+            row: from.id("row")?,
+            now: from.moment("now")?,
+            reason: from.end_reason()?,
+            group: from.optional("group", |from, _| from.group())?,
+            message: from.optional("message", Reader::text)?.map(Into::into),
+        },
+        kind::CANCELED => Delta::Canceled {
+            row: from.id("row")?,
+            now: from.moment("now")?,
+            by: from.optional("by", Reader::text)?.map(Into::into),
+            because: from.optional("because", Reader::text)?.map(Into::into),
+        },
+        kind::TOMBSTONE_DROPPED => Delta::TombstoneDropped(from.jid("jid")?),
+        kind::REQUEUE => Delta::Requeue(from.id("row")?, from.id("queue")?, from.moment("now")?),
         kind::PUT_OPTIONS_WITH_METADATA => {
             let (row, options) = (from.id("row")?, from.put_options()?);
             Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.metadata()?), ..options }))
+        }
+        kind::PUT_OPTIONS_WITH_POLICY => {
+            let (row, options) = (from.id("row")?, from.put_options()?);
+            let metadata = from.optional("metadata", |from, _| from.metadata())?;
+            let on_dependency_failure = from.dependency_policy()?;
+            if on_dependency_failure == DependencyPolicy::Wait {
+                return Err(from.misfit("dependency policy"));
+            }
+            Delta::PutOptions(row, Box::new(PutOptions { metadata, on_dependency_failure, ..options }))
+        }
+        kind::RUN_WITHOUT => {
+            Delta::RunWithout(from.id("row")?, from.ids("dependencies")?, from.moment("now")?)
         }
         _ => return Ok(None),
     }))
@@ -168,6 +232,12 @@ impl Writer<'_> {
         self.optional(options.crashes_max, Writer::id)
     }
 
+    /// A dependency policy as a byte: its index among all.
+    pub(crate) fn dependency_policy(&mut self, policy: DependencyPolicy) -> &mut Self {
+        let byte = DependencyPolicy::ALL.iter().position(|other| *other == policy);
+        self.byte(byte.expect("all of them are listed") as u8)
+    }
+
     fn backoff(&mut self, backoff: Backoff) -> &mut Self {
         let (first, factor, max, jitter) = backoff.parts();
         self.span(first).double(factor).span(max).double(jitter + 0.0)
@@ -182,6 +252,39 @@ impl Writer<'_> {
         self.optional(limits.jobs_max, Writer::number);
         self.list(&limits.by_priority, |to, (priority, max)| to.double(priority.get()).number(*max));
         self.optional(limits.rate, |to, rate| to.id(rate.count()).span(rate.per()).id(rate.burst()))
+    }
+
+    pub(crate) fn end_reason(&mut self, reason: EndReason) -> &mut Self {
+        self.byte(match reason {
+            EndReason::Retried => 0,
+            EndReason::LockExpired => 1,
+            EndReason::Deadline => 2,
+            EndReason::WorkerLost => 3,
+            EndReason::Released => 4,
+            EndReason::TakenAway => 5,
+            EndReason::PutAgain => 6,
+        })
+    }
+
+    pub(crate) fn attempt_end(&mut self, end: &AttemptEnd) -> &mut Self {
+        self.moment(end.when).end_reason(end.reason);
+        self.optional(end.worker.as_ref().map(WorkerName::as_str), Writer::text);
+        self.optional(end.group.as_ref().map(Group::as_str), Writer::text)
+            .optional(end.message.as_deref(), Writer::text)
+    }
+
+    pub(crate) fn tombstone(&mut self, of: &Tombstone) -> &mut Self {
+        self.jid(&of.jid).text(of.queue.as_str()).text(of.klass.as_str());
+        self.byte(match of.state {
+            StateName::Scheduled => 1,
+            StateName::Depends => 2,
+            StateName::Waiting => 3,
+            StateName::Running => 4,
+            StateName::Complete => 5,
+            StateName::Failed => 6,
+        });
+        let to = self.moment(of.when).optional(of.by.as_deref(), Writer::text);
+        to.optional(of.because.as_deref(), Writer::text)
     }
 
     pub(crate) fn stored_result(&mut self, stored: &StoredResult) -> &mut Self {
@@ -221,6 +324,15 @@ impl<'a> Reader<'a> {
             crashes_max: self.optional("crashes_max", Reader::id)?,
             ..PutOptions::default()
         })
+    }
+
+    pub(crate) fn dependency_policy(&mut self) -> Read<DependencyPolicy> {
+        let at = self.at();
+        let byte = self.byte("dependency policy")?;
+        match DependencyPolicy::ALL.get(usize::from(byte)) {
+            Some(policy) => Ok(*policy),
+            None => wrong(at, "dependency policy", CodecErrorWhy::Unknown(byte)),
+        }
     }
 
     /// Metadata of a job.
@@ -264,6 +376,42 @@ impl<'a> Reader<'a> {
                 let (count, per, burst) = (from.id(what)?, from.span(what)?, from.id(what)?);
                 Rate::new(count, per, burst).map_err(|_| from.misfit(what))
             })?,
+        })
+    }
+
+    pub(crate) fn end_reason(&mut self) -> Read<EndReason> {
+        let at = self.at();
+        Ok(match self.byte("end of an attempt")? {
+            0 => EndReason::Retried,
+            1 => EndReason::LockExpired,
+            2 => EndReason::Deadline,
+            3 => EndReason::WorkerLost,
+            4 => EndReason::Released,
+            5 => EndReason::TakenAway,
+            6 => EndReason::PutAgain,
+            other => return wrong(at, "end of an attempt", CodecErrorWhy::Unknown(other)),
+        })
+    }
+
+    pub(crate) fn attempt_end(&mut self) -> Read<AttemptEnd> {
+        Ok(AttemptEnd {
+            when: self.moment("when")?,
+            reason: self.end_reason()?,
+            worker: self.optional("worker", |from, what| from.name(what, WorkerName::new))?,
+            group: self.optional("group", |from, _| from.group())?,
+            message: self.optional("message", Reader::text)?.map(ToOwned::to_owned),
+        })
+    }
+
+    pub(crate) fn tombstone(&mut self) -> Read<Tombstone> {
+        Ok(Tombstone {
+            jid: self.jid("jid")?,
+            queue: self.name("queue", QueueName::of_function)?,
+            klass: self.name("klass", Klass::of_function)?,
+            state: RowState::from_byte(self.byte("state")?).ok_or_else(|| self.misfit("a state"))?.name(),
+            when: self.moment("when")?,
+            by: self.optional("by", Reader::text)?.map(ToOwned::to_owned),
+            because: self.optional("because", Reader::text)?.map(ToOwned::to_owned),
         })
     }
 

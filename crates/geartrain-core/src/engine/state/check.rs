@@ -1,6 +1,7 @@
 //! Consistency checks of the state, for tests and `fsck`.
 
 use super::{DueKey, Flags, NONE, ReadyKey, RowId, RowState, State, history};
+use crate::DependencyPolicy;
 use crate::engine::change::is_counter;
 use crate::engine::delta::Kind;
 
@@ -21,6 +22,7 @@ impl State {
         self.check_capabilities()?;
         self.check_names()?;
         self.check_counters()?;
+        self.tombstones.check()?;
         self.results.check()
     }
 
@@ -108,12 +110,21 @@ impl State {
             let idle = extension.deadline.is_none() && extension.progress.is_none();
             is_so(row.state == RowState::Running || idle, "is not running, and has a deadline or progress")?;
         }
+        let behind = self.rows.ids().filter(|at| self.is_behind_failed(*at)).collect::<Vec<_>>();
+        let policies =
+            self.rows.ids().filter(|at| self.dependency_policy(*at) != DependencyPolicy::Wait).count();
+        for at in &behind {
+            let there = self.behind_failed.contains(&(self.rows.jid(*at), *at));
+            ensure(there, || format!("job {:?} is not in the index behind failed", self.rows.jid(*at)))?;
+        }
         let known: usize = self.queues.iter().map(|(_, _, queue)| queue.keys.len()).sum();
         let sizes = [
             ("keys", known, keys),
             ("waiters", self.waiters.len(), waiters),
             ("deadlines", self.deadlines.len(), deadlines),
             ("expiries", self.expiries.len(), expiries),
+            ("behind failed", self.behind_failed.len(), behind.len()),
+            ("dependency policies", self.dependency_policies, policies),
         ];
         for (what, found, wanted) in sizes {
             ensure(found == wanted, || format!("{what} has {found} entries for {wanted}"))?;
@@ -188,13 +199,14 @@ impl State {
         let warned = self.workers.iter().map(|(_, _, worker)| worker.warned.len()).sum();
         let in_groups = self.groups.iter().map(|(_, _, group)| group.len()).sum();
         let placed = |state: RowState| expected.placed[state as usize];
-        let sizes: [(&str, usize, usize); 10] = [
+        let sizes: [(&str, usize, usize); 11] = [
             ("scheduled", of_queues(|queue| queue.scheduled.len()), placed(RowState::Scheduled)),
             ("depends", of_queues(|queue| queue.depends.len()), placed(RowState::Depends)),
             ("work", of_queues(|queue| queue.work.len()), placed(RowState::Waiting)),
             ("locks", of_queues(|queue| queue.locks.len()), placed(RowState::Running)),
             ("complete", self.complete.len(), placed(RowState::Complete)),
             ("failed", in_groups, placed(RowState::Failed)),
+            ("failed of queues", of_queues(|queue| queue.failed), placed(RowState::Failed)),
             ("workers' lists", in_lists, expected.listed),
             ("warned about", warned, expected.warned),
             ("cold parts", self.cold_parts.len(), expected.cold_parts),

@@ -1,10 +1,10 @@
 //! The cold part of a row: what only some jobs have, allocated on demand.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::extension::Extension;
 use super::rows::RowId;
-use crate::{CompleteReply, Jid, Tag, Timestamp};
+use crate::{AttemptEnd, CompleteReply, Jid, Tag, Timestamp};
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ColdPart {
@@ -24,7 +24,13 @@ pub(crate) struct ColdPart {
     pub(crate) ended: Option<(u64, Ended)>,
     /// Options and state beyond Qless.
     pub(crate) extension: Option<Box<Extension>>,
+    /// How its attempts ended, oldest first. Boxed twice, because few jobs have any.
+    pub(crate) attempts: Option<Box<AttemptEnds>>,
 }
+
+/// The newest ends of a job's attempts. They hold names and not ids: a name that only they need can be freed.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct AttemptEnds(pub(crate) VecDeque<AttemptEnd>);
 
 /// A tag, and when the job was given it.
 #[derive(Debug, Clone, PartialEq)]

@@ -25,6 +25,8 @@ pub(crate) struct Numbers {
     /// 0 for no limit.
     pub(crate) crashes_max: u32,
     pub(crate) results_bytes: usize,
+    pub(crate) canceled_count: usize,
+    pub(crate) canceled_age: Seconds,
 }
 
 /// The options of one queue.
@@ -119,6 +121,8 @@ impl Numbers {
             history_max: count("max-job-history"),
             crashes_max: u32::try_from(count("crashes-max")).unwrap_or(u32::MAX),
             results_bytes: count("results-bytes"),
+            canceled_count: count("canceled-history-max"),
+            canceled_age: span("canceled-history"),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::{RowId, RowState, State};
-use crate::{JobDetails, Progressed, PutOptions, ResultWaiter, Timestamp, UniqueKey};
+use crate::{Jid, JobDetails, Progressed, PutOptions, ResultWaiter, Timestamp, UniqueKey};
 
 /// The part of a job that goes beyond Qless.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,6 +22,8 @@ pub(crate) struct Extension {
     pub(crate) crashes: u32,
     pub(crate) evidence: Option<Box<str>>,
     pub(crate) progress: Option<Progressed>,
+    /// The jobs that it depended on when it failed because one of them did.
+    pub(crate) dropped_dependencies: Box<[Jid]>,
 }
 
 impl State {
@@ -48,6 +50,7 @@ impl State {
             evidence: extension.evidence.as_deref().map(ToOwned::to_owned),
             progress: extension.progress,
             metadata: extension.options.metadata.clone(),
+            on_dependency_failure: extension.options.on_dependency_failure,
         };
         let nothing = JobDetails { submissions: 1, ..JobDetails::default() };
         (details != nothing).then(|| Box::new(details))

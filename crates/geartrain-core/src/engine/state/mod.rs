@@ -7,6 +7,7 @@ mod capabilities;
 mod check;
 mod cold;
 mod config;
+mod dependency_policy;
 mod event_log;
 mod extension;
 mod history;
@@ -16,13 +17,16 @@ mod klass_index;
 mod memory_report;
 mod order_stat_tree;
 mod rate_limiter;
+mod rates;
 mod reclaim;
 mod results;
 mod rows;
+mod select;
 mod snapshot;
 mod spill;
 mod spill_map;
 mod stats;
+mod tombstones;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +51,7 @@ use klass_index::KlassIndex;
 pub use memory_report::MemoryReport;
 pub(crate) use order_stat_tree::OrderStatTree;
 use rate_limiter::RateLimiter;
+use rates::Rates;
 pub(crate) use reclaim::Need;
 use results::Results;
 pub(crate) use results::{RESULT_BYTES, size as result_size};
@@ -56,6 +61,7 @@ pub(crate) use rows::{Flags, NONE, Row, RowState};
 use spill::Spill;
 pub use spill::{SpillDone, SpillTask};
 use stats::Days;
+use tombstones::Tombstones;
 
 /// How many bits number arrivals and fencing tokens within an epoch. The 24 bits above number the epochs: a
 /// new one each time a store is opened.
@@ -94,7 +100,12 @@ pub(crate) struct State {
     deadlines: BTreeSet<(Timestamp, u64, RowId)>,
     /// Queued jobs that expire.
     expiries: BTreeSet<(Timestamp, RowId)>,
+    /// Jobs that depend on a failed one, and whose policy is not to wait.
+    behind_failed: BTreeSet<(Jid, RowId)>,
+    /// How many jobs have such a policy.
+    dependency_policies: usize,
     results: Results,
+    tombstones: Tombstones,
     /// Workers by capability: queue and klass, or [`NONE`] for any klass.
     capable_workers: BTreeMap<(u32, u32), BTreeSet<u32>>,
     /// How often they changed. Derived like an index: it begins anew with the process.
@@ -104,6 +115,8 @@ pub(crate) struct State {
     event_log: EventLog,
     /// The last id that each counter allocated.
     counters: BTreeMap<Box<str>, u64>,
+    /// Samples of the queues' completions; none before the first tick.
+    rates: Option<Box<Rates>>,
     /// The snapshot in progress.
     snapshot: Option<snapshot::Snapshot>,
     /// Watched queues that changed.
@@ -118,6 +131,8 @@ pub(crate) struct Queue {
     pub(crate) scheduled: OrderStatTree<DueKey>,
     pub(crate) depends: OrderStatTree<DueKey>,
     pub(crate) recurring: OrderStatTree<DueKey>,
+    /// How many failed jobs it has.
+    pub(crate) failed: usize,
     /// The same by klass, if klasses were ever asked of it.
     by_klass: Option<Box<KlassIndex>>,
     /// When it was listed.
@@ -251,12 +266,16 @@ impl State {
             waiters: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             expiries: BTreeSet::new(),
+            behind_failed: BTreeSet::new(),
+            dependency_policies: 0,
             results: Results::default(),
+            tombstones: Tombstones::new(hash_seed),
             capable_workers: BTreeMap::new(),
             capability_changes: 0,
             by_last_seen: BTreeSet::new(),
             event_log: EventLog::default(),
             counters: BTreeMap::new(),
+            rates: None,
             snapshot: None,
             dirty_queues: Vec::new(),
         }
@@ -537,6 +556,10 @@ impl State {
 
     pub(crate) fn results(&self) -> &Results {
         &self.results
+    }
+
+    pub(crate) fn tombstones(&self) -> &Tombstones {
+        &self.tombstones
     }
 
     /// How many ready jobs of its queue come before this one.

@@ -7,18 +7,19 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::cold::{ColdPart, Ended, FailureRow, Tagging};
+use super::cold::{AttemptEnds, ColdPart, Ended, FailureRow, Tagging};
 use super::event_log::EventLog;
 use super::extension::Extension;
 use super::history;
 use super::rate_limiter::RateLimiter;
+use super::rates::Rates;
 use super::stats::Days;
 use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, State, Template, Worker};
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
 use crate::engine::delta::Kind;
 use crate::{
-    CompleteReply, Every, Jid, Payload, PositionedEvent, Priority, Seconds, SpillLocation, StoredResult, Tag,
-    Timestamp,
+    CompleteReply, DependencyPolicy, Every, Jid, Payload, PositionedEvent, Priority, Seconds, SpillLocation,
+    StoredResult, Tag, Timestamp, Tombstone,
 };
 
 /// Flag of a job: its payload is spilled. Earlier programs knew flags of 16 bits and refuse more, so they
@@ -28,8 +29,18 @@ const SPILLED: u64 = 1 << 16;
 const EXTENSION: u64 = 1 << 17;
 /// Flag of a job: it has metadata, which follows the extension. Refused by earlier programs, too.
 const METADATA: u64 = 1 << 18;
+/// Flag of a job: it has a dependency policy or dropped dependencies, which follow the metadata. Refused by
+/// earlier programs, too.
+const DEPENDENCY_POLICY: u64 = 1 << 19;
+/// Flag of a job: it has ends of attempts, which follow its metadata. Refused by earlier programs, too.
+const ATTEMPTS: u64 = 1 << 20;
 /// In place of a job's row, before a result.
 const RESULT: u32 = NONE;
+/// In place of a job's row, before a tombstone. No job has this row, because all others would come before it.
+const TOMBSTONE: u32 = NONE - 1;
+/// Kinds of sections at the end of the head.
+const EVENT_TIMES: u8 = 1;
+const RATES: u8 = 2;
 /// In place of a name, for a free id. No name is empty.
 const FREE: &str = "";
 
@@ -45,6 +56,8 @@ pub(crate) struct Snapshot {
     preimages: Vec<u8>,
     /// Results, the oldest last. They are immutable, so they are shared.
     results: Vec<Arc<StoredResult>>,
+    /// Tombstones, likewise.
+    tombstones: Vec<Arc<Tombstone>>,
 }
 
 impl Snapshot {
@@ -67,6 +80,7 @@ impl State {
             next: 0,
             preimages: Vec::new(),
             results: self.results.iter().rev().cloned().collect(),
+            tombstones: self.tombstones.iter().rev().cloned().collect(),
         };
         self.rows.free().iter().for_each(|row| snapshot.mark(*row));
         self.snapshot = Some(snapshot);
@@ -91,7 +105,14 @@ impl State {
             Writer::new(into).id(RESULT).stored_result(&result);
             left -= 1;
         }
-        let done = snapshot.next >= snapshot.limit && snapshot.results.is_empty();
+        while left > 0
+            && let Some(tombstone) = snapshot.tombstones.pop()
+        {
+            Writer::new(into).id(TOMBSTONE).tombstone(&tombstone);
+            left -= 1;
+        }
+        let done =
+            snapshot.next >= snapshot.limit && snapshot.results.is_empty() && snapshot.tombstones.is_empty();
         self.snapshot = (!done).then_some(snapshot);
         done
     }
@@ -185,16 +206,54 @@ impl State {
         }
         let EventLog { listened, events, last, dropped, .. } = &self.event_log;
         to.optional(*listened, Writer::moment).number(*last).number(*dropped).number(events.len() as u64);
-        for PositionedEvent { position, event } in events {
+        for PositionedEvent { position, event, .. } in events {
             write_event(event, to.number(*position));
         }
-        // Without counters nothing is written, so that programs from before there were any can read the rest.
-        if !self.counters.is_empty() {
+        // Without any of what follows nothing is written, so that programs from before it can read the rest.
+        let sections = self.sections();
+        if !self.counters.is_empty() || !sections.is_empty() {
             to.number(self.counters.len() as u64);
             for (counter, last) in &self.counters {
                 to.text(counter).number(*last);
             }
         }
+        for (kind, section) in sections {
+            to.byte(kind).bytes(&section);
+        }
+    }
+
+    /// The parts of the head that came later, with their kinds. An absent part is empty.
+    fn sections(&self) -> Vec<(u8, Vec<u8>)> {
+        let mut sections = Vec::new();
+        if self.event_log.events.iter().any(|event| event.at.is_some()) {
+            let mut times = Vec::new();
+            for event in &self.event_log.events {
+                Writer::new(&mut times).optional(event.at, Writer::moment);
+            }
+            sections.push((EVENT_TIMES, times));
+        }
+        if let Some(rates) = &self.rates {
+            let mut samples = Vec::new();
+            rates.write(&mut Writer::new(&mut samples));
+            sections.push((RATES, samples));
+        }
+        sections
+    }
+
+    fn read_section(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
+        let kind = reader.byte("section")?;
+        let section = reader.bytes("section")?;
+        let of = &mut Reader::new(section);
+        match kind {
+            EVENT_TIMES => {
+                for event in &mut self.event_log.events {
+                    event.at = of.optional("time of an event", Reader::moment)?;
+                }
+            }
+            RATES => self.rates = Some(Box::new(Rates::read(of)?)),
+            _ => return Err(reader.misfit("a section")),
+        }
+        if of.is_empty() { Ok(()) } else { Err(of.misfit("a section")) }
     }
 
     fn read_extension_head(&mut self, reader: &mut Reader<'_>) -> Result<(), CodecError> {
@@ -228,7 +287,8 @@ impl State {
         let (last, dropped) = (reader.number("position")?, reader.number("position")?);
         for _ in 0..reader.count(2, "events")? {
             let position = reader.number("position")?;
-            self.event_log.add(position, Arc::new(read_event(reader)?));
+            let event = Arc::new(read_event(reader)?);
+            self.event_log.add(PositionedEvent { position, event, at: None });
         }
         (self.event_log.last, self.event_log.dropped) = (last, dropped);
         if !reader.is_empty() {
@@ -236,6 +296,9 @@ impl State {
                 let (counter, last) = (reader.counter()?, reader.number("number of a counter")?);
                 self.counters.insert(counter.into(), last);
             }
+        }
+        while !reader.is_empty() {
+            self.read_section(reader)?;
         }
         Ok(())
     }
@@ -251,7 +314,16 @@ impl State {
         let extension_flag = if extension.is_some() { EXTENSION } else { 0 };
         let metadata = extension.and_then(|extension| extension.options.metadata.as_ref());
         let metadata_flag = if metadata.is_some() { METADATA } else { 0 };
-        to.number(u64::from(row.flags.bits()) | spilled_flag | extension_flag | metadata_flag);
+        let has_policy = |extension: &&Extension| {
+            extension.options.on_dependency_failure != DependencyPolicy::Wait
+                || !extension.dropped_dependencies.is_empty()
+        };
+        let policy = extension.filter(has_policy);
+        let policy_flag = if policy.is_some() { DEPENDENCY_POLICY } else { 0 };
+        let attempts = self.cold(at).and_then(|cold| cold.attempts.as_deref());
+        let attempts_flag = if attempts.is_some() { ATTEMPTS } else { 0 };
+        let more = spilled_flag | extension_flag | metadata_flag | policy_flag | attempts_flag;
+        to.number(u64::from(row.flags.bits()) | more);
         to.moment(row.score);
         to.number(row.seq);
         to.moment(row.time);
@@ -275,6 +347,16 @@ impl State {
         }
         if let Some(metadata) = metadata {
             to.payload(metadata);
+        }
+        if let Some(extension) = policy {
+            to.dependency_policy(extension.options.on_dependency_failure);
+            to.list(&extension.dropped_dependencies, |to, jid| to.jid(jid));
+        }
+        if let Some(AttemptEnds(ends)) = attempts {
+            to.number(ends.len() as u64);
+            for end in ends {
+                to.attempt_end(end);
+            }
         }
     }
 
@@ -404,6 +486,10 @@ impl State {
             self.results.insert(reader.stored_result()?);
             return Ok(());
         }
+        if at == TOMBSTONE {
+            self.tombstones.insert(reader.tombstone()?);
+            return Ok(());
+        }
         let jid = reader.jid("snapshot")?;
         if !self.rows.is_expected(at) {
             return Err(reader.misfit("a row"));
@@ -412,9 +498,10 @@ impl State {
         let state = RowState::from_byte(reader.byte("snapshot")?).ok_or_else(|| reader.misfit("a state"))?;
         let flags = reader.number("snapshot")?;
         let (is_spilled, has_extension) = (flags & SPILLED != 0, flags & EXTENSION != 0);
-        let has_metadata = flags & METADATA != 0;
-        let flags = Flags::from_bits(flags & !(SPILLED | EXTENSION | METADATA))
-            .ok_or_else(|| reader.misfit("flags"))?;
+        let (has_metadata, has_policy) = (flags & METADATA != 0, flags & DEPENDENCY_POLICY != 0);
+        let has_attempts = flags & ATTEMPTS != 0;
+        let known = SPILLED | EXTENSION | METADATA | DEPENDENCY_POLICY | ATTEMPTS;
+        let flags = Flags::from_bits(flags & !known).ok_or_else(|| reader.misfit("flags"))?;
         let (score, seq, time) =
             (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
         let priority = read_priority(reader)?;
@@ -463,9 +550,18 @@ impl State {
             if has_metadata {
                 extension.options.metadata = Some(reader.metadata()?);
             }
+            if has_policy {
+                extension.options.on_dependency_failure = reader.dependency_policy()?;
+                extension.dropped_dependencies =
+                    reader.list(1, "dropped dependencies", |reader, what| reader.jid(what))?;
+            }
             self.cold_mut(at).extension = Some(Box::new(extension));
-        } else if has_metadata {
-            return Err(reader.misfit("metadata without an extension"));
+        } else if has_metadata || has_policy {
+            return Err(reader.misfit("metadata or policy without an extension"));
+        }
+        if has_attempts {
+            let ends = reader.list(12, "attempts", |reader, _| reader.attempt_end())?;
+            self.cold_mut(at).attempts = Some(Box::new(AttemptEnds(ends.into_vec().into())));
         }
         if !self.is_history_known(at) {
             return Err(reader.misfit("a name in a history"));
@@ -547,6 +643,7 @@ impl State {
             if let Some(group) = failure {
                 self.groups[group].insert((seq, at));
             }
+            self.queues[self.rows[at].queue].failed += 1;
         }
         for (number, template) in &self.templates {
             self.queues[template.queue].recurring.insert(template.entry(*number));
@@ -581,6 +678,8 @@ impl State {
             self.queues[queue].keys.insert(key, at);
         }
         self.enter_expiries(at);
+        self.count_dependency_policy(at, true);
+        self.note_behind_failed(at);
     }
 }
 
@@ -761,6 +860,7 @@ fn read_extension(reader: &mut Reader<'_>) -> Result<Extension, CodecError> {
         crashes: reader.id("crashes")?,
         evidence: reader.optional("evidence", Reader::text)?.map(Into::into),
         progress: reader.optional("progress", |reader, _| reader.progress())?,
+        ..Extension::default()
     })
 }
 

@@ -116,10 +116,18 @@ impl Days {
         Ok(Days { days: (0..reader.count(1, "snapshot")?).map(|_| day(reader)).collect::<Result<_, _>>()? })
     }
 
-    pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
+    fn of(&self, date: Timestamp) -> Option<&Day> {
         let start = date.day();
-        let found = self.days.binary_search_by_key(&start, |day| day.start);
-        found.map_or_else(|_| Day::default().report(), |position| self.days[position].report())
+        self.days.binary_search_by_key(&start, |day| day.start).ok().map(|position| &self.days[position])
+    }
+
+    pub(crate) fn report(&self, date: Timestamp) -> StatsReply {
+        self.of(date).map_or_else(|| Day::default().report(), Day::report)
+    }
+
+    /// How many jobs were completed on a day.
+    pub(crate) fn completed(&self, date: Timestamp) -> u64 {
+        self.of(date).map_or(0, |day| day.run.count)
     }
 }
 

@@ -39,7 +39,15 @@ impl State {
                 worker: self.worker_name(row.worker),
                 expires: self.expires(at),
             },
+            attempts: cold
+                .and_then(|cold| cold.attempts.as_ref())
+                .map_or(Vec::new(), |ends| ends.0.iter().cloned().collect()),
         }
+    }
+
+    /// The failure of a job: the current one, or a past one.
+    pub(crate) fn failure_of(&self, at: RowId) -> Option<Failure> {
+        self.cold(at)?.failure.as_ref().map(|failure| self.failure(failure))
     }
 
     /// What a worker gets of a job that it popped.

@@ -75,7 +75,7 @@ impl Session {
         if options != PutOptions::default() {
             put.options = Some(Box::new(options));
         }
-        to.call(Call { now: Some(now), command: put.into() }, Slot::Submitted { jid, number, stream_id });
+        to.call(Call::at(now, put), Slot::Submitted { jid, number, stream_id });
     }
 
     /// The put options that every Gearman job has.

@@ -1,9 +1,8 @@
 //! Applies announced capabilities, and the changes for a worker that is lost or was not seen for long.
 
-use super::super::history::Mark;
 use super::super::{Flags, NONE, ReadyKey, RowId, RowState, State, Worker};
 use crate::engine::delta::NameId;
-use crate::{Seconds, Timestamp};
+use crate::{EndReason, Seconds, Timestamp};
 
 impl State {
     pub(super) fn see(&mut self, worker: NameId, now: Timestamp) {
@@ -76,8 +75,7 @@ impl State {
     }
 
     pub(super) fn crash(&mut self, at: RowId, now: Timestamp, evidence: &Option<Box<str>>) {
-        let worker = self.rows[at].worker;
-        self.mark(at, now, Mark::Crashed { worker });
+        self.end_attempt(at, now, EndReason::WorkerLost, None, evidence.as_deref());
         self.spend_retry(at);
         let extension = self.extension_mut(at);
         extension.crashes += 1;

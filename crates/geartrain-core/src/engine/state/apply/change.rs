@@ -81,6 +81,8 @@ impl State {
         if self.dependencies(at).next().is_none() {
             self.detach(at);
             self.enter_work(at, now);
+        } else {
+            self.note_behind_failed(at);
         }
     }
 
@@ -90,16 +92,7 @@ impl State {
         dependents.sort_unstable();
         for (_, of) in dependents {
             self.unlink(of, at);
-            if self.dependencies(of).next().is_some() {
-                continue;
-            }
-            self.detach(of);
-            let due = if self.rows[of].cold == NONE { None } else { self.cold_mut(of).due.take() };
-            match due {
-                Some(due) => self.schedule(of, due),
-                None => self.enter_work(of, now),
-            }
-            self.trim(of);
+            self.release_if_free(of, now);
         }
     }
 

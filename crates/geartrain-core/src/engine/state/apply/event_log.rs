@@ -25,8 +25,9 @@ impl State {
         self.event_log.last = self.event_log.last.max(u64::from(epoch) << EPOCH_BITS);
     }
 
-    pub(super) fn append_event(&mut self, event: &Event) {
-        self.event_log.add(self.event_log.last + 1, Arc::new(event.clone()));
+    pub(super) fn append_event(&mut self, event: &Event, at: Option<Timestamp>) {
+        let event = Arc::new(event.clone());
+        self.event_log.add(PositionedEvent { position: self.event_log.last + 1, event, at });
     }
 
     /// Retains up to `max` events for the subscriber that must receive all.
@@ -42,10 +43,10 @@ impl State {
 }
 
 impl EventLog {
-    pub(in crate::engine::state) fn add(&mut self, position: u64, event: Arc<Event>) {
-        self.last = position;
-        self.bytes += size(&event);
-        self.events.push_back(PositionedEvent { position, event });
+    pub(in crate::engine::state) fn add(&mut self, event: PositionedEvent) {
+        self.last = event.position;
+        self.bytes += size(&event.event);
+        self.events.push_back(event);
         self.trim();
     }
 

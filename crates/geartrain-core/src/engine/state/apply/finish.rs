@@ -85,6 +85,7 @@ impl State {
         self.release_key(at);
         self.dismiss_waiters(at);
         let ran = self.rows[at].state == RowState::Running;
+        let depended = self.rows[at].state == RowState::Depends;
         // Behind an expired job there may be one that can start.
         self.mark_dirty(queue);
         self.detach(at);
@@ -98,6 +99,11 @@ impl State {
         self.set_worker(at, NONE);
         let entry = self.enter(at, RowState::Failed, fail.now);
         self.groups[group].insert((entry.seq, at));
+        if depended {
+            self.drop_dependencies(at);
+        }
+        self.note_failed(at);
+        self.queues[queue].failed += 1;
     }
 
     pub(super) fn retry(
@@ -141,7 +147,10 @@ impl State {
         row.remaining = row.retries as i32;
         self.renew(at, now);
         self.take_key(at);
-        self.enter_work(at, now);
+        for on in self.take_dropped_dependencies(at) {
+            self.link(at, on);
+        }
+        self.enqueue(at, now, None);
     }
 
     pub(super) fn remove(&mut self, at: RowId) {
@@ -150,6 +159,7 @@ impl State {
         let queue = self.rows[at].queue;
         self.forget_failed(at, queue);
         if self.rows[at].cold != NONE {
+            self.count_dependency_policy(at, false);
             self.release_key(at);
             self.dismiss_waiters(at);
             self.untag_all(at);

@@ -1,8 +1,10 @@
 //! Applying deltas: the only place where the state changes, when a command is executed and when a store
 //! replays its log. Each file holds the mutators of one slice of `engine/`.
 
+mod attempts;
 mod capabilities;
 mod change;
+mod dependency_policy;
 mod event_log;
 mod finish;
 mod names;
@@ -15,6 +17,7 @@ mod results;
 use super::cold::Ended;
 use super::history::Mark;
 use super::{EPOCH_BITS, NONE, State};
+use crate::EndReason;
 use crate::engine::delta::Delta;
 
 impl State {
@@ -52,7 +55,10 @@ impl State {
             Delta::Remove(row) => self.remove(*row),
             Delta::Unfail(row, queue, now) => self.unfail(*row, *queue, *now),
             Delta::Priority(row, priority) => self.prioritise(*row, *priority),
-            Delta::Depend(row, on) => on.iter().for_each(|on| self.link(*row, *on)),
+            Delta::Depend(row, on) => {
+                on.iter().for_each(|on| self.link(*row, *on));
+                self.note_behind_failed(*row);
+            }
             Delta::Undepend(row, off, now) => self.undepend(*row, off, *now),
             Delta::Log { row, now, message, data } => {
                 self.mark(*row, *now, Mark::Log { message, data: data.as_deref() });
@@ -98,8 +104,7 @@ impl State {
             }
             Delta::Crashed { row, now, evidence } => self.crash(*row, *now, evidence),
             Delta::Release(row, now) => {
-                let worker = self.rows[*row].worker;
-                self.mark(*row, *now, Mark::Released { worker });
+                self.end_attempt(*row, *now, EndReason::Released, None, None);
                 self.bring_to_front(*row);
             }
             Delta::ToFront(row) => self.bring_to_front(*row),
@@ -117,9 +122,19 @@ impl State {
             Delta::ResultStored(stored) => self.results.insert((**stored).clone()),
             Delta::ResultDropped(jid) => self.results.remove(jid),
             Delta::Listening(listened) => self.start_event_log(*listened),
-            Delta::EventLogged(event) => self.append_event(event),
+            Delta::EventLogged { event, at } => self.append_event(event, *at),
+            Delta::RatesSampled(at) => self.sample_rates(*at),
             Delta::TagCleared(tag) => self.set_tag_count(tag.clone(), 0),
             Delta::QueueCleared(queue) => self.clear_queue(*queue),
+            Delta::RunWithout(row, off, now) => self.run_without(*row, off, *now),
+            Delta::AttemptEnded { row, now, reason, group, message } => {
+                self.end_attempt(*row, *now, *reason, group.as_ref(), message.as_deref());
+            }
+            Delta::Canceled { row, now, by, because } => {
+                self.cancel(*row, *now, by.as_deref(), because.as_deref())
+            }
+            Delta::TombstoneDropped(jid) => self.tombstones.remove(jid),
+            Delta::Requeue(row, queue, now) => self.requeue(*row, *queue, *now),
             Delta::IdsAllocated(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
         }
     }

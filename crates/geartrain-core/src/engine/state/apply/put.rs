@@ -20,6 +20,10 @@ impl State {
         if self.rows[at].cold != NONE {
             self.renew(at, put.now);
             self.take_key(at);
+            let again = self.take_dropped_dependencies(at);
+            if put.depends.is_none() {
+                again.into_iter().for_each(|on| self.link(at, on));
+            }
         }
         for tag in put.tags.as_deref().unwrap_or(&old_tags) {
             self.tag(at, tag, put.now, true);
@@ -39,7 +43,38 @@ impl State {
             let old: Vec<RowId> = self.dependencies(at).filter(|on| !stays(on)).collect();
             old.into_iter().for_each(|on| self.unlink(at, on));
         }
-        self.mark(at, put.now, Mark::Put { queue: put.queue });
+        self.leave_index(at, put.queue, put.now);
+        self.drop_payload(at);
+        self.untag_all(at)
+    }
+
+    /// Puts a job again as it is.
+    pub(super) fn requeue(&mut self, at: RowId, queue: u32, now: Timestamp) {
+        self.leave_index(at, queue, now);
+        let tags = self.untag_all(at);
+        self.set_queue(at, queue);
+        let row = &mut self.rows[at];
+        row.remaining = row.retries as i32;
+        row.time = now;
+        self.set_worker(at, NONE);
+        self.forget_expires(at);
+        if self.rows[at].cold != NONE {
+            self.renew(at, now);
+            self.take_key(at);
+            for on in self.take_dropped_dependencies(at) {
+                self.link(at, on);
+            }
+        }
+        for tag in &tags {
+            self.tag(at, tag, now, true);
+        }
+        self.enqueue(at, now, None);
+        self.register(queue, now);
+    }
+
+    /// Removes a job that is put again, into this queue, from the index of its state.
+    fn leave_index(&mut self, at: RowId, queue: u32, now: Timestamp) {
+        self.mark(at, now, Mark::Put { queue });
         match self.rows[at].state {
             RowState::Complete => {
                 let token = self.rows[at].seq;
@@ -51,9 +86,7 @@ impl State {
         self.unlist(at);
         self.release_key(at);
         self.detach(at);
-        self.forget_failed(at, put.queue);
-        self.drop_payload(at);
-        self.untag_all(at)
+        self.forget_failed(at, queue);
     }
 
     /// Fills a row that has no payload.
@@ -83,6 +116,9 @@ impl State {
         if !self.tracked.is_empty() && self.tracked.contains_key(jid) {
             self.rows[at].flags.set(Flags::TRACKED, true);
         }
+        if !self.tombstones.is_empty() {
+            self.tombstones.remove(jid);
+        }
         at
     }
 
@@ -103,6 +139,7 @@ impl State {
                 }
                 let entry = self.enter(at, RowState::Depends, now);
                 self.queues[self.rows[at].queue].depends.insert(entry);
+                self.note_behind_failed(at);
             }
             Some(due) => self.schedule(at, due),
             None => self.enter_work(at, now),
@@ -146,7 +183,11 @@ impl State {
         let was_there = match row.state {
             RowState::Free => true,
             RowState::Scheduled => self.queues[row.queue].remove_scheduled(row.klass, DueKey::of(at, row)),
-            RowState::Depends => self.queues[row.queue].depends.remove(DueKey::of(at, row)),
+            RowState::Depends => {
+                let (queue, entry) = (row.queue, DueKey::of(at, row));
+                self.leave_behind_failed(at);
+                self.queues[queue].depends.remove(entry)
+            }
             RowState::Waiting => self.queues[row.queue].remove_work(row.klass, ReadyKey::of(at, row)),
             RowState::Running => {
                 let (queue, klass, lock) = (row.queue, row.klass, DueKey::of(at, row));
@@ -159,11 +200,13 @@ impl State {
             }
             RowState::Complete => self.complete.remove(DueKey::of(at, row)),
             RowState::Failed => {
+                let (queue, seq) = (row.queue, row.seq);
+                self.note_no_longer_failed(at);
                 let group = self
                     .cold(at)
                     .and_then(|cold| cold.failure.as_ref())
                     .map_or(NONE, |failure| failure.group);
-                let seq = self.rows[at].seq;
+                self.queues[queue].failed -= 1;
                 self.groups[group].remove((seq, at))
             }
         };

@@ -12,6 +12,7 @@ impl State {
     pub(super) fn set_put_options(&mut self, at: RowId, options: &PutOptions) {
         self.release_key(at);
         self.leave_expiries(at);
+        self.count_dependency_policy(at, false);
         let extension = self.extension_mut(at);
         *extension = Extension {
             options: options.clone(),
@@ -20,8 +21,10 @@ impl State {
             progress: extension.progress,
             ..Extension::default()
         };
+        self.count_dependency_policy(at, true);
         self.take_key(at);
         self.enter_expiries(at);
+        self.note_behind_failed(at);
         self.trim_extension(at);
     }
 

@@ -1,0 +1,364 @@
+//! Jobs by filter: lists, and changes of many jobs at once.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use geartrain::{
+    BulkAct, Client, Count, Filter, GetMany, Jid, Job, Rate, Refusal, SELECT_MAX, Selected, Timestamp,
+};
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Done, PageArgs};
+use crate::failure::Failure;
+use crate::output::{Output, Total};
+use crate::text::{Cell, TextOut, clean, count, table};
+use crate::view::Number;
+use crate::{rate, timestamp};
+
+/// A change of all jobs that a filter selects.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Many jobs")]
+pub(crate) struct BulkArgs {
+    /// All jobs that this filter selects, such as 'queue=mail state=failed age>2h args.user.id=42'
+    #[arg(long = "where", value_name = "FILTER")]
+    filter: Option<Filter>,
+    /// All jobs: required for a filter without a term
+    #[arg(long)]
+    all: bool,
+    /// Only count the jobs, and show three of them
+    #[arg(long)]
+    dry_run: bool,
+    /// No more jobs than this per time, such as 100/s
+    #[arg(long, value_name = "RATE", value_parser = rate::parse)]
+    rate: Option<Rate>,
+    /// Do not ask; required unless a terminal can answer
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+impl BulkArgs {
+    /// Whether many jobs are meant, and not a named one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.filter.is_some() || self.all
+    }
+
+    /// Refuses flags that mean nothing without a filter.
+    pub(crate) fn check_unused(&self) -> Done {
+        if self.dry_run || self.rate.is_some() || self.yes {
+            return Err(Failure::Usage("--dry-run, --rate and --yes go with --where or --all".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// How many jobs are shown before a change.
+const SAMPLES: usize = 3;
+
+/// How often a change at a limited rate does a step.
+const STEPS_PER_SECOND: f64 = 10.0;
+
+/// How often progress is shown.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// The words for a change: `cancel`, `cancelled`.
+pub(crate) struct Words {
+    pub(crate) verb: &'static str,
+    pub(crate) done: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct SelectedView {
+    jid: String,
+    queue: Option<String>,
+    klass: String,
+    state: &'static str,
+    stalled: bool,
+    priority: Number,
+    put: Number,
+    attempts: u32,
+    worker: Option<String>,
+    group: Option<String>,
+}
+
+impl SelectedView {
+    fn new(job: &Selected) -> SelectedView {
+        SelectedView {
+            jid: job.jid.to_string(),
+            queue: job.queue.as_ref().map(ToString::to_string),
+            klass: job.klass.to_string(),
+            state: job.state.as_str(),
+            stalled: job.stalled,
+            priority: Number(job.priority.get()),
+            put: job.put.into(),
+            attempts: job.attempts,
+            worker: job.worker.as_ref().map(ToString::to_string),
+            group: job.group.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+fn sample_table(out: &mut TextOut<'_>, jobs: &[Selected], now: Timestamp) -> io::Result<()> {
+    let row = |job: &Selected| {
+        let queue = job.queue.as_ref().map_or("", |queue| queue.as_str());
+        [
+            Cell::id(&job.jid),
+            Cell::state(if job.stalled { "stalled" } else { job.state.as_str() }),
+            Cell::from(queue),
+            Cell::from(&job.klass),
+            Cell::right(job.priority),
+            Cell::whole(timestamp::relative(job.put, now)),
+        ]
+    };
+    let rows: Vec<[Cell; 6]> = jobs.iter().map(row).collect();
+    table(out, ["JID", "STATE", "QUEUE", "KLASS", "PRIORITY", "PUT"], &rows)
+}
+
+/// A page of the jobs that a filter selects.
+pub(super) async fn page(
+    client: &Client,
+    filter: Filter,
+    wanted: &PageArgs,
+) -> Result<(Vec<Job>, Total), Failure> {
+    // One more than is shown tells whether there are more.
+    let (end, mut jids) = (wanted.offset.saturating_add(wanted.limit()), Vec::<Jid>::new());
+    let mut selection = client.select(filter);
+    while jids.len() <= end
+        && let Some(page) = selection.next_page().await?
+    {
+        jids.extend(page.into_iter().map(|job| job.jid));
+    }
+    let total = match jids.len() > end {
+        true => Total::AtLeast(end as u64 + 1),
+        false => Total::Exactly(jids.len() as u64),
+    };
+    let jids: Vec<Jid> = jids.into_iter().skip(wanted.offset).take(wanted.limit()).collect();
+    let mut jobs = Vec::with_capacity(jids.len());
+    for part in jids.chunks(500) {
+        jobs.append(&mut client.run(GetMany { jids: part.to_vec() }).await?);
+    }
+    Ok((jobs, total))
+}
+
+/// Changes all jobs that a filter selects, after a count and a question.
+pub(super) async fn act(
+    client: &Client,
+    args: BulkArgs,
+    act: BulkAct,
+    words: Words,
+    out: &mut Output<'_>,
+) -> Done {
+    let can_ask = io::stdin().is_terminal() && out.err_is_terminal && !out.json;
+    act_with(client, args, act, words, out, can_ask.then_some(&mut io::stdin().lock())).await
+}
+
+/// The same; `answers` is where a person can answer.
+async fn act_with(
+    client: &Client,
+    args: BulkArgs,
+    act: BulkAct,
+    words: Words,
+    out: &mut Output<'_>,
+    answers: Option<&mut dyn BufRead>,
+) -> Done {
+    let filter = args.filter.clone().unwrap_or_default();
+    if filter.is_empty() && !args.all {
+        return Err(Failure::Usage(
+            "a filter without a term selects every job: give --all if that is meant".to_owned(),
+        ));
+    }
+    if answers.is_none() && !args.yes && !args.dry_run {
+        return Err(Failure::Usage(format!(
+            "no terminal can be asked whether to {} the jobs: give --yes, or --dry-run to count them",
+            words.verb
+        )));
+    }
+    let (matching, samples) = count_matching(client, &filter).await?;
+    let selected = if filter.is_empty() { "there are".to_owned() } else { format!("{filter} selects") };
+    if !out.json {
+        if matching == 0 {
+            return Ok(out.remark(format_args!("{selected} no jobs"))?);
+        }
+        let now = out.now;
+        writeln!(out.out, "{}", clean(&format!("{selected} {}", count(matching, "job"))))?;
+        sample_table(&mut TextOut { out: &mut *out.out, width: out.width }, &samples, now)?;
+        if matching > samples.len() as u64 {
+            writeln!(out.out, "… and {} more", matching - samples.len() as u64)?;
+        }
+        out.out.flush()?;
+    }
+    let samples: Vec<SelectedView> = samples.iter().map(SelectedView::new).collect();
+    if args.dry_run {
+        if out.json {
+            let view = json!({ "matching": matching, "samples": samples });
+            out.show(&view, |_| Ok(()))?;
+        }
+        return Ok(());
+    }
+    if !args.yes
+        && let Some(answers) = answers
+        && !is_confirmed(matching, &words, out, answers)?
+    {
+        return Err(Failure::Refused("nothing was done".to_owned()));
+    }
+    let sum = run(client, filter, act, args.rate, matching, &words, out).await?;
+    report(sum, matching, &samples, &words, out)
+}
+
+async fn count_matching(client: &Client, filter: &Filter) -> Result<(u64, Vec<Selected>), Failure> {
+    let mut selection = client.select(filter.clone());
+    let (mut matching, mut samples) = (0, Vec::new());
+    while let Some(page) = selection.next_page().await? {
+        matching += page.len() as u64;
+        let missing = SAMPLES - samples.len();
+        samples.extend(page.into_iter().take(missing));
+    }
+    Ok((matching, samples))
+}
+
+fn is_confirmed(
+    matching: u64,
+    words: &Words,
+    out: &mut Output<'_>,
+    answers: &mut dyn BufRead,
+) -> Result<bool, Failure> {
+    write!(out.err, "{} {}? [y/N] ", words.verb, count(matching, "job"))?;
+    out.err.flush()?;
+    let mut answer = String::new();
+    answers.read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// What was done in all steps.
+#[derive(Debug, Default)]
+struct Sum {
+    acted: u64,
+    unchanged: u64,
+    refused: u64,
+    refusals: Vec<(Jid, Refusal)>,
+}
+
+async fn run(
+    client: &Client,
+    filter: Filter,
+    act: BulkAct,
+    rate: Option<Rate>,
+    matching: u64,
+    words: &Words,
+    out: &mut Output<'_>,
+) -> Result<Sum, Failure> {
+    let mut steps = client.act(filter, act);
+    let per_second = rate.map(|rate| f64::from(rate.count()) / rate.per().get());
+    if let Some(per_second) = per_second {
+        let step = (per_second / STEPS_PER_SECOND).clamp(1.0, SELECT_MAX as f64);
+        steps.set_step(Count::new(step as i64).map_err(geartrain::Error::from)?);
+    }
+    let mut sum = Sum::default();
+    let begun = Instant::now();
+    let mut shown = begun;
+    while let Some(step) = steps.next().await? {
+        sum.acted += step.acted;
+        sum.unchanged += step.unchanged;
+        sum.refused += step.refused;
+        sum.refusals.extend(step.refusals);
+        sum.refusals.truncate(geartrain::REFUSALS_MAX);
+        if out.err_is_terminal && !out.json && shown.elapsed() >= PROGRESS_EVERY {
+            shown = Instant::now();
+            write!(out.err, "\r{} of {matching} {}", sum.acted, words.done)?;
+            out.err.flush()?;
+        }
+        if let Some(per_second) = per_second
+            && step.next.is_some()
+        {
+            let due = Duration::try_from_secs_f64(sum.acted as f64 / per_second).unwrap_or_default();
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
+    }
+    if shown > begun {
+        write!(out.err, "\r")?;
+    }
+    Ok(sum)
+}
+
+fn report(sum: Sum, matching: u64, samples: &[SelectedView], words: &Words, out: &mut Output<'_>) -> Done {
+    let Sum { acted, unchanged, refused, refusals } = sum;
+    let met = acted + unchanged + refused;
+    let (changed, more) = (matching.saturating_sub(met), met.saturating_sub(matching));
+    let mut people = format!("{} {}", count(acted, "job"), words.done);
+    for (number, what) in [
+        (unchanged, "left as it was"),
+        (changed, "no longer selected"),
+        (more, "more selected meanwhile"),
+        (refused, "refused"),
+    ] {
+        if number > 0 {
+            people.push_str(&format!(", {number} {what}"));
+        }
+    }
+    let whys: Vec<_> =
+        refusals.iter().map(|(jid, why)| json!({ "jid": jid.to_string(), "why": why.to_string() })).collect();
+    let view = json!({
+        "matching": matching, "samples": samples, "acted": acted, "unchanged": unchanged, "refused": refused,
+        "changed": changed, "refusals": whys,
+    });
+    out.line(&view, people)?;
+    if refused == 0 {
+        return Ok(());
+    }
+    let first = refusals.first().map_or(String::new(), |(_, why)| format!(", such as: {why}"));
+    Err(Failure::Refused(format!("{} refused{first}", count(refused, "job"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{self, Verb};
+
+    /// Asks a person on a terminal, who gives this answer.
+    fn asked(client: &Client, line: &str, answer: &str) -> (Result<(), String>, String, String) {
+        let cli = args::parse(["geartrain"].into_iter().chain(line.split(' '))).unwrap();
+        let Verb::Cancel(args) = cli.verb else { panic!("{line}") };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut stripped = anstream::StripStream::new(&mut out);
+        let mut output = Output {
+            json: false,
+            width: None,
+            now: timestamp::now(),
+            out: &mut stripped,
+            raw: None,
+            err: &mut err,
+            err_is_terminal: true,
+        };
+        let words = Words { verb: "cancel", done: "cancelled" };
+        let mut answers = answer.as_bytes();
+        let act = act_with(
+            client,
+            args.bulk,
+            BulkAct::Cancel { because: None },
+            words,
+            &mut output,
+            Some(&mut answers),
+        );
+        let done = pollster::block_on(act).map_err(|failure| failure.to_string());
+        (done, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn a_person_is_asked_before_many_jobs_change() {
+        let client = pollster::block_on(geartrain::connect("memory:")).unwrap();
+        for jid in ["a", "b", "c", "d"] {
+            pollster::block_on(async { client.put("mail", "welcome", "{}").jid(jid).await }).unwrap();
+        }
+        for no in ["n\n", "\n", "", "yep\n"] {
+            let (done, out, err) = asked(&client, "cancel --where queue=mail", no);
+            assert_eq!(done, Err("nothing was done".to_owned()));
+            assert!(out.starts_with("queue=mail selects 4 jobs\n"), "{out}");
+            assert!(out.contains("a") && out.ends_with("… and 1 more\n"), "{out}");
+            assert_eq!(err, "cancel 4 jobs? [y/N] ");
+        }
+        let (done, out, _) = asked(&client, "cancel --where queue=mail", "y\n");
+        assert_eq!(done, Ok(()));
+        assert!(out.ends_with("4 jobs cancelled\n"), "{out}");
+    }
+}
