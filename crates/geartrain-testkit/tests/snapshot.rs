@@ -144,8 +144,9 @@ fn what_is_carried_aside_belongs_to_what_goes_beyond_qless() {
     damaged[place + 2] = 0x10;
     let error = restored(&(head.clone(), damaged)).unwrap_err();
     assert_eq!(error.what, "metadata or policy without an extension");
+    // The first flag that has no meaning yet, bit 21.
     let mut damaged = jobs;
-    damaged[place + 2] = 0x58;
+    damaged.splice(place + 2..place + 3, [0x98, 0x01]);
     assert_eq!(restored(&(head, damaged)).unwrap_err().what, "flags");
 }
 
