@@ -33,7 +33,7 @@ const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct ResultRecorder {
     client: Client,
     log: Recorder,
-    events: Box<dyn Subscription>,
+    events: Events,
     /// The position of the last event handed to the log.
     position: u64,
     look_up: usize,
@@ -221,7 +221,7 @@ async fn subscribe(
     client: &Client,
     log: &Recorder,
     position: &mut u64,
-) -> Result<Box<dyn Subscription>, geartrain::Error> {
+) -> Result<Events, geartrain::Error> {
     loop {
         let after = *position;
         let before = match client.events_after(after).await {

@@ -100,7 +100,7 @@ impl SharedRedis {
 
     /// The next event that `wanted` accepts.
     #[track_caller]
-    fn next_event<T>(&self, events: &mut Box<dyn Subscription>, wanted: impl Fn(&Event) -> Option<T>) -> T {
+    fn next_event<T>(&self, events: &mut Events, wanted: impl Fn(&Event) -> Option<T>) -> T {
         let received = async {
             loop {
                 let published = events.next().await.expect("events go on");
