@@ -5,8 +5,8 @@ use std::time::Duration;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, Lit, LitStr, Path};
 
+use crate::duration::{self, BackoffParts};
 use crate::limits::{DURATION_SECONDS_MAX, NAME_BYTES_MAX, RETRIES_MAX};
-use crate::{backoff, duration};
 
 /// The keys, in the order in which an error lists them.
 const KEYS: &str = "queue, klass, timeout, backoff, retries, priority, keep_result and crate";
@@ -17,7 +17,7 @@ pub(crate) struct JobAttributes {
     pub(crate) queue: Option<LitStr>,
     pub(crate) klass: Option<LitStr>,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) backoff: Option<backoff::Parts>,
+    pub(crate) backoff: Option<BackoffParts>,
     pub(crate) retries: Option<u32>,
     pub(crate) priority: Option<f64>,
     pub(crate) keep_result: Option<Duration>,
@@ -41,7 +41,7 @@ impl JobAttributes {
             "timeout" => set(&mut self.timeout, meta, span),
             "backoff" => set(&mut self.backoff, meta, |lit| {
                 let text = text(lit)?;
-                backoff::parse(&text.value(), DURATION_SECONDS_MAX).map_err(|why| error(&text, why))
+                duration::parse_backoff(&text.value(), DURATION_SECONDS_MAX).map_err(|why| error(&text, why))
             }),
             "retries" => set(&mut self.retries, meta, retries),
             "priority" => set(&mut self.priority, meta, priority),

@@ -1,7 +1,6 @@
 //! The derive macro of typed jobs. Programs use it as `geartrain::Job`.
 
 mod attributes;
-mod backoff;
 mod duration;
 mod expand;
 mod limits;

@@ -41,7 +41,8 @@ fn macro_library() -> PathBuf {
     let libraries = std::fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
     let is_macro = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let is_library = path.extension().is_some_and(|end| ["so", "dylib", "dll"].iter().any(|lib| end == *lib));
+        let is_library =
+            path.extension().is_some_and(|end| ["so", "dylib", "dll"].iter().any(|lib| end == *lib));
         is_library && name.trim_start_matches("lib").starts_with("geartrain_derive-")
     };
     let built = |path: &PathBuf| path.metadata().unwrap().modified().unwrap();

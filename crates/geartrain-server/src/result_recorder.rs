@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use geartrain::{
-    Call, Canceled, Client, Clock, Event, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult,
-    Subscription, SubscriptionEnd, Tombstone,
+    Call, Canceled, Client, Clock, Event, Events, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult,
+    SubscriptionEnd, Tombstone,
 };
 use geartrain_core::SystemClock;
 use geartrain_results::{

@@ -11,8 +11,9 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    BadArgument, Client, Clock, Complete, CompleteReply, Error, Heartbeat, Interruption, Log, Popped, Portion,
-    Progress, Progressed, Refusal, Release, Seconds, StateName, Status, StatusOf, SystemClock, Timestamp,
+    BadArgument, Client, Clock, Complete, CompleteReply, Error, Heartbeat, Interruption, Log, Popped,
+    Portion, Progress, Progressed, Refusal, Release, Seconds, StateName, Status, StatusOf, SystemClock,
+    Timestamp,
 };
 
 /// How often to check whether the job is still running. A cancelled job is noticed that fast.
@@ -208,7 +209,9 @@ impl Drop for Lease {
         let mut release = Box::pin(async move {
             match client.run(release).await {
                 Ok(()) | Err(Error::Refused(_)) => {}
-                Err(error) => tracing::warn!(%jid, %error, "a dropped job stays locked until its lock expires"),
+                Err(error) => {
+                    tracing::warn!(%jid, %error, "a dropped job stays locked until its lock expires")
+                }
             }
         });
         // The first poll hands the command to the backend, so it is executed also if the runtime is shutting

@@ -69,7 +69,8 @@ pub use geartrain_store::{
 };
 #[cfg(feature = "worker")]
 pub use geartrain_worker::{
-    Context, Interruption, Job as TypedJob, JobDefaults, JobError, JobOutput, JobRequest, JobService, ReportError,
+    Context, Interruption, Job as TypedJob, JobDefaults, JobError, JobOutput, JobRequest, JobService,
+    ReportError,
 };
 pub use job_handle::JobHandle;
 #[cfg(feature = "worker")]

@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::put::timestamp;
 use crate::{
-    BadName, Client, Count, Error, Figures, ForgetQueues, GetConfig, GetLimits, Group, Jid, Job, Jobs, Length,
-    Listing, Page, Pause, Payload, Peek, Popped, PutRequest, QueueCounts, QueueFigures, QueueLimits, QueueName,
-    Queues, Resume, SetConfig, SetLimits, Setting, Stats, StatsReply, Unfail, UnsetConfig, WhyQueue,
-    WhyQueueReply,
+    BadName, Client, Count, Error, Figures, ForgetQueues, GetConfig, GetLimits, Group, Jid, Job, Jobs,
+    Length, Listing, Page, Pause, Payload, Peek, Popped, PutRequest, QueueCounts, QueueFigures, QueueLimits,
+    QueueName, Queues, Resume, SetConfig, SetLimits, Setting, Stats, StatsReply, Unfail, UnsetConfig,
+    WhyQueue, WhyQueueReply,
 };
 
 /// One queue, from [`Client::queue`].
@@ -81,7 +81,11 @@ impl QueueHandle {
     }
 
     /// Lists its jobs in a state, such as [`Listing::Waiting`], a page at a time.
-    pub async fn jobs(&self, which: impl FnOnce(QueueName) -> Listing, page: Page) -> Result<Vec<Jid>, Error> {
+    pub async fn jobs(
+        &self,
+        which: impl FnOnce(QueueName) -> Listing,
+        page: Page,
+    ) -> Result<Vec<Jid>, Error> {
         self.client.run(Jobs { which: which(self.name()?), page }).await
     }
 

@@ -8,9 +8,9 @@ use futures_core::Stream;
 
 use crate::put::seconds;
 use crate::{
-    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult, OrphanPolicy, Put,
-    PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd, ResultWaiter, Seconds,
-    StateName, StoredResult, StreamItem, StreamMessage, timer,
+    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult,
+    OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
+    ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage, timer,
 };
 
 /// The end of a job, with its result.
@@ -137,8 +137,7 @@ impl Awaited {
     /// Attaches to an existing job.
     pub(crate) async fn existing(client: &Client, jid: &Jid) -> Result<Awaited, Error> {
         let (waiter, stream) = follow(client).await?;
-        let mut attached =
-            Attached { client: client.clone(), jid: jid.clone(), waiter, stream, known: None };
+        let mut attached = Attached { client: client.clone(), jid: jid.clone(), waiter, stream, known: None };
         attached.attach().await?;
         Ok(Awaited { jid: jid.clone(), joined: false, state: State::Idle(Box::new(attached)) })
     }

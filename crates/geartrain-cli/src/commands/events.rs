@@ -1,8 +1,6 @@
 //! `geartrain events`: print events as they happen.
 
-use geartrain::{
-    Client, Event, FailedBy, Milestone, PositionedEvent, Subscription, SubscriptionEnd, Timestamp,
-};
+use geartrain::{Client, Event, Events, FailedBy, Milestone, PositionedEvent, SubscriptionEnd, Timestamp};
 use serde::Serialize;
 
 use super::Done;
