@@ -27,8 +27,9 @@ pub(crate) fn headers(context: &Context, secrets: &[Secret], now: SystemTime) ->
     set("geartrain-klass", &encode(job.klass.as_str(), ""));
     set("geartrain-attempt", &context.attempt().to_string());
     set("geartrain-priority", &job.priority.to_string());
-    if let Some(deadline) = job.details.as_ref().and_then(|details| details.deadline) {
-        set("geartrain-deadline", &deadline.get().to_string());
+    if let Some(left) = context.time_left() {
+        let deadline = (now + left).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        set("geartrain-deadline", &deadline.to_string());
     }
     // The parts of the signed text are separated by dots, so an id with a dot could be read in two ways.
     let id = encode(&job.jid.to_string(), ".");

@@ -1,6 +1,7 @@
 //! Attempts at jobs, and their verdicts in one line.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use geartrain_core::{Backend, Call, Jid, Klass, Operation, Pop, Put, QueueName, SystemClock, WorkerName};
 use geartrain_push::{Push, PushOptions};
@@ -17,11 +18,16 @@ pub(crate) fn job(jid: &str, payload: impl Into<geartrain_core::Payload>) -> Put
 
 /// An attempt at a job: it is put into a queue in memory and popped.
 pub(crate) async fn attempt(put: Put) -> Context {
+    attempt_until(put, None).await
+}
+
+/// An attempt with a deadline.
+pub(crate) async fn attempt_until(put: Put, deadline: Option<Instant>) -> Context {
     let backend: Arc<dyn Backend> = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());
     let pop = Pop::new(put.queue.clone(), WorkerName::new("w1").unwrap());
     let mut answers = backend.execute(vec![Call::from(put), Call::from(pop)]).await.unwrap();
     let popped = Pop::answer(answers.pop().unwrap().unwrap()).unwrap().jobs.pop().unwrap();
-    Context::new(backend, popped, None, CancellationToken::new())
+    Context::new(backend, popped, deadline, CancellationToken::new())
 }
 
 /// Sends a job with the payload `{"to":"a"}`, and returns the verdict.

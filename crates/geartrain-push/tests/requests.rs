@@ -1,12 +1,12 @@
 //! What a target receives.
 
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use geartrain_core::{Priority, PutOptions, Seconds};
+use geartrain_core::Priority;
 use geartrain_push::{Push, PushOptions, Secret};
 
-use crate::attempts::{attempt, job, push, send};
+use crate::attempts::{attempt, attempt_until, job, push, send};
 use crate::server::Server;
 
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -17,10 +17,8 @@ async fn the_body_is_the_payload_and_headers_are_the_facts() {
     let server = Server::answering("200 OK", "", "done").await;
     let mut put = job("j1", r#"{"to":"a"}"#);
     put.priority = Some(Priority::new(7.0).unwrap());
-    let options = PutOptions { attempt_max: Some(Seconds::new(60.0).unwrap()), ..PutOptions::default() };
-    put.options = Some(Box::new(options));
-    let context = attempt(put).await;
-    let deadline = context.job().details.as_ref().unwrap().deadline.unwrap().get();
+    let hour = Duration::from_secs(3_600);
+    let context = attempt_until(put, Some(Instant::now() + hour)).await;
     let sender = Push::new(&server.url("/jobs?key=1"), PushOptions::default()).unwrap();
     assert_eq!(send(sender, context).await, "complete done");
 
@@ -35,13 +33,15 @@ async fn the_body_is_the_payload_and_headers_are_the_facts() {
         ("geartrain-klass", "welcome"),
         ("geartrain-attempt", "1"),
         ("geartrain-priority", "7"),
-        ("geartrain-deadline", &deadline.to_string()),
         ("webhook-id", "j1"),
         ("user-agent", concat!("geartrain/", env!("CARGO_PKG_VERSION"))),
     ] {
         assert_eq!(request.header(name), Some(value), "{name}");
     }
     assert_eq!(request.header("webhook-signature"), None);
+    let number = |name| request.header(name).unwrap().parse::<u64>().unwrap();
+    let left = number("geartrain-deadline") - number("webhook-timestamp");
+    assert!((3_000..=3_600).contains(&left), "{left} s left of an hour");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The lines between a worker and the children of its pool: `docs/formats/pool.md`.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{JobResult, PAYLOAD_BYTES_MAX, Payload, Portion, base64, json};
 use geartrain_worker::{Context, Interruption, JobError, JobOutput};
@@ -50,7 +50,7 @@ pub(crate) fn job_line(context: &Context) -> Vec<u8> {
         priority: job.priority.get(),
         tags: tags.iter().map(|tag| tag.as_str()).collect(),
         token: job.lock.token.to_string(),
-        deadline: job.details.as_ref().and_then(|details| details.deadline).map(|at| at.get()),
+        deadline: context.deadline().map(unix_seconds),
         worker: job.lock.worker.as_str(),
     };
     let mut line = serde_json::to_vec(&facts).expect("names and finite numbers are JSON");
@@ -59,6 +59,11 @@ pub(crate) fn job_line(context: &Context) -> Vec<u8> {
     append_payload(&mut line, &job.payload);
     line.extend_from_slice(b"}\n");
     line
+}
+
+fn unix_seconds(deadline: Instant) -> f64 {
+    let at = SystemTime::now() + deadline.saturating_duration_since(Instant::now());
+    at.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 fn append_payload(line: &mut Vec<u8>, payload: &Payload) {
@@ -87,19 +92,24 @@ pub(crate) fn cancel_line(jid: &str, why: Option<Interruption>) -> Vec<u8> {
     format!("{{\"cancel\":{jid},\"why\":\"{why}\"}}\n").into_bytes()
 }
 
+/// The first line of a child.
+#[derive(Debug, PartialEq, Deserialize)]
+pub(crate) struct Ready {
+    ready: bool,
+    version: Option<u32>,
+    /// Whether the child reads cancel lines while it works.
+    #[serde(default)]
+    pub(crate) cancel: bool,
+}
+
 /// Checks the first line of a child.
-pub(crate) fn check_ready(line: &[u8]) -> Result<(), String> {
-    #[derive(Deserialize)]
-    struct Ready {
-        ready: bool,
-        version: Option<u32>,
-    }
+pub(crate) fn parse_ready(line: &[u8]) -> Result<Ready, String> {
     let expected = r#"expected {"ready":true} as the first line"#;
     match serde_json::from_slice::<Ready>(line) {
-        Ok(Ready { ready: true, version: None | Some(VERSION) }) => Ok(()),
-        Ok(Ready { ready: true, version: Some(other) }) => Err(format!(
-            "it speaks version {other} of the pool protocol, and this worker version {VERSION}"
-        )),
+        Ok(ready @ Ready { ready: true, version: None | Some(VERSION), .. }) => Ok(ready),
+        Ok(Ready { ready: true, version: Some(other), .. }) => {
+            Err(format!("it speaks version {other} of the pool protocol, and this worker version {VERSION}"))
+        }
         _ => Err(format!("{expected}, got '{}'", excerpt(line))),
     }
 }
@@ -166,9 +176,8 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 /// Reads a line of a child: the jid and what it says about that job, or why it is not allowed.
 pub(crate) fn parse(line: &[u8]) -> Result<(String, Message), String> {
     let bad = |why: &str| format!("{why}: '{}'", excerpt(line));
-    let parsed: Line<'_> = serde_json::from_slice(line).map_err(|error| {
-        bad(&format!("not a line of the pool protocol ({error})"))
-    })?;
+    let parsed: Line<'_> = serde_json::from_slice(line)
+        .map_err(|error| bad(&format!("not a line of the pool protocol ({error})")))?;
     let Line { jid, encoding, complete, chunk, fail, retry, snooze, release, progress, log, data } = parsed;
     let answer = |answer: Answer| Some(Message::Answer(answer));
     let text = |message: Option<String>| message.unwrap_or_else(|| "the program gave no reason".to_owned());
@@ -228,8 +237,8 @@ fn decode(value: &RawValue, encoding: Option<Encoding>) -> Result<Payload, Strin
     let text = value.get();
     match encoding {
         Some(Encoding::Text) => {
-            let text: String =
-                serde_json::from_str(text).map_err(|_| "with encoding text, the value is a string".to_owned())?;
+            let text: String = serde_json::from_str(text)
+                .map_err(|_| "with encoding text, the value is a string".to_owned())?;
             Ok(Payload::from(text.as_str()))
         }
         Some(Encoding::Bytes) => wrapped_bytes(text)
@@ -258,10 +267,9 @@ fn wrapped_bytes(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Answer {
-    /// What the worker does with the job. During a shutdown only a decision counts; anything else releases it.
+    /// What the worker does with the job.
     pub(crate) fn verdict(self, context: &Context) -> Result<JobOutput, BoxError> {
         let queue = context.queue();
-        let stopping = context.interruption() == Some(Interruption::Shutdown);
         let error = match self {
             Answer::Complete(None) => return Ok(JobOutput::default()),
             Answer::Complete(Some(bytes)) if bytes.byte_len() > PAYLOAD_BYTES_MAX => {
@@ -274,9 +282,6 @@ impl Answer {
             }
             Answer::Fail { group, message } => {
                 JobError::fail(group.unwrap_or_else(|| format!("{queue}-failed")), message)
-            }
-            Answer::Retry { .. } | Answer::Snooze(_) | Answer::Release { .. } if stopping => {
-                JobError::release("the worker shuts down")
             }
             Answer::Retry { delay, group, message } => {
                 let error = JobError::retry(message).group(group.unwrap_or_else(|| format!("{queue}-retry")));
@@ -376,7 +381,10 @@ mod tests {
             }
         );
         assert_eq!(answer(r#"{"jid":"j","snooze":{"delay":60}}"#), Answer::Snooze(Duration::from_secs(60)));
-        assert_eq!(answer(r#"{"jid":"j","release":{"message":"m"}}"#), Answer::Release { message: "m".into() });
+        assert_eq!(
+            answer(r#"{"jid":"j","release":{"message":"m"}}"#),
+            Answer::Release { message: "m".into() }
+        );
     }
 
     #[test]
@@ -387,7 +395,9 @@ mod tests {
             report(r#"{"jid":"j","log":"x","data":{"a":1}}"#),
             r#"Log { message: "x", data: Some("{\"a\":1}") }"#
         );
-        assert!(matches!(parse(br#"{"jid":"j","chunk":"a","encoding":"text"}"#), Ok((_, Message::Chunk(chunk))) if chunk == "a".into()));
+        assert!(
+            matches!(parse(br#"{"jid":"j","chunk":"a","encoding":"text"}"#), Ok((_, Message::Chunk(chunk))) if chunk == "a".into())
+        );
     }
 
     #[test]
@@ -420,14 +430,17 @@ mod tests {
 
     #[test]
     fn the_first_line_says_ready() {
-        assert_eq!(check_ready(br#"{"ready":true}"#), Ok(()));
-        assert_eq!(check_ready(br#"{"ready":true,"version":1,"name":"x"}"#), Ok(()));
+        assert!(!parse_ready(br#"{"ready":true}"#).unwrap().cancel);
+        assert!(parse_ready(br#"{"ready":true,"version":1,"cancel":true,"name":"x"}"#).unwrap().cancel);
         for (line, why) in [
-            (r#"{"ready":true,"version":2}"#, "it speaks version 2 of the pool protocol, and this worker version 1"),
+            (
+                r#"{"ready":true,"version":2}"#,
+                "it speaks version 2 of the pool protocol, and this worker version 1",
+            ),
             (r#"{"ready":false}"#, r#"expected {"ready":true} as the first line, got '{"ready":false}'"#),
             ("Loading…", r#"expected {"ready":true} as the first line, got 'Loading…'"#),
         ] {
-            assert_eq!(check_ready(line.as_bytes()).unwrap_err(), why);
+            assert_eq!(parse_ready(line.as_bytes()).unwrap_err(), why);
         }
     }
 
