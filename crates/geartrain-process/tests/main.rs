@@ -1,0 +1,6 @@
+//! The integration tests of geartrain-process: one binary, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod launch;
+mod process_table;
