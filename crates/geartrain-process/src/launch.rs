@@ -84,6 +84,10 @@ impl Launcher {
         Launcher { supervisor: executable.into(), ..self }
     }
 
+    pub(crate) fn current_limits(&self) -> Limits {
+        self.limits
+    }
+
     /// The program that is launched.
     pub fn program(&self) -> &Path {
         &self.program
