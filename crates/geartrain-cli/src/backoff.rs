@@ -55,7 +55,36 @@ pub(crate) fn format(backoff: &Backoff) -> String {
 
 #[cfg(test)]
 mod tests {
+    use geartrain::DURATION_MAX;
+
     use super::*;
+    use crate::duration::of_derive;
+
+    #[test]
+    fn the_derive_macro_reads_the_same_backoffs() {
+        let mut backoffs = 0;
+        for first in ["", "0", "30s", "1h", "-1", "600w", "s"] {
+            for factor in ["", "x", "x1", "x2.5", "x0.5", "x1000001", "x-1", "xinf"] {
+                for max in ["", "..", "..30s", "..1h", "..0", "..600w", "..-1"] {
+                    for jitter in ["", "+-", "+-0", "+-0.5", "+-1", "+-1.1", "+--1", "+-inf"] {
+                        let text = format!("{first}{factor}{max}{jitter}");
+                        let parts = |backoff: Backoff| {
+                            let (first, factor, max, jitter) = backoff.parts();
+                            (first.get(), factor, max.get(), jitter)
+                        };
+                        let ours = parse(&text).ok().map(parts);
+                        assert_eq!(
+                            ours,
+                            of_derive::parse_backoff(&text, DURATION_MAX.get()).ok(),
+                            "{text:?}"
+                        );
+                        backoffs += usize::from(ours.is_some());
+                    }
+                }
+            }
+        }
+        assert!(backoffs > 50, "{backoffs}");
+    }
 
     #[test]
     fn backoffs_are_parsed() {

@@ -68,9 +68,40 @@ pub(crate) fn format(seconds: f64) -> String {
     if parts == 0 { "0s".to_owned() } else { text }
 }
 
+/// The same grammar in the derive macro of the library.
+#[cfg(test)]
+#[path = "../../geartrain-derive/src/duration.rs"]
+pub(crate) mod of_derive;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All texts of up to five characters.
+    #[test]
+    fn the_derive_macro_reads_the_same_durations() {
+        let letters = b"059.mshdw-x ";
+        let mut texts = vec![String::new()];
+        let (mut from, mut durations) = (0, 0);
+        for _ in 0..5 {
+            for index in from..texts.len() {
+                texts.extend(
+                    letters
+                        .iter()
+                        .map(|letter| format!("{}{}", texts[index], *letter as char))
+                        .collect::<Vec<_>>(),
+                );
+                from += 1;
+            }
+        }
+        texts.extend(["1w2d3h4m5s6ms", "3155760000", "3155760001", "36526d", "1e3"].map(String::from));
+        for text in texts {
+            let (ours, derived) = (parse(&text).ok(), of_derive::parse(&text, DELAY_MAX.get()).ok());
+            assert_eq!(ours, derived, "{text:?}");
+            durations += usize::from(ours.is_some());
+        }
+        assert!(durations > 1_000, "{durations}");
+    }
 
     #[test]
     fn durations_are_parsed() {

@@ -78,8 +78,8 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("wait for a job without popping it")
     }
 
-    /// The backend's time, if it has a clock of its own, such as a Redis. Compare timestamps in its replies
-    /// with this time.
+    /// The backend's time, if it knows it: that of a Redis, or of the clock that a store was opened with.
+    /// Compare timestamps in its replies with this time.
     fn now(&self) -> Option<Timestamp> {
         None
     }

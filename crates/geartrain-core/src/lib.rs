@@ -35,7 +35,7 @@ pub mod wire;
 pub use attempt::*;
 pub use backend::*;
 pub use backup::*;
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::*;
 pub use error::*;
 pub use event::*;

@@ -120,6 +120,11 @@ impl Seconds {
     pub(crate) const fn from_whole(seconds: u32) -> Seconds {
         Seconds(seconds as f64)
     }
+
+    /// A number of seconds that is known to be finite and not -0, in constants.
+    pub(crate) const fn from_finite(seconds: f64) -> Seconds {
+        Seconds(seconds)
+    }
 }
 
 impl Timestamp {

@@ -60,7 +60,7 @@ impl Fixture {
 
     /// Puts and pops a job.
     async fn attempt(&self, put: Put) -> Context {
-        let pop = Pop { whole: true, ..Pop::new(put.queue.clone(), WorkerName::new("w1").unwrap()) };
+        let pop = Pop::new(put.queue.clone(), WorkerName::new("w1").unwrap());
         let mut answers = self.backend.execute(vec![Call::from(put), Call::from(pop)]).await.unwrap();
         let popped = Pop::answer(answers.pop().unwrap().unwrap()).unwrap().jobs.pop().unwrap();
         let deadline = Some(Instant::now() + Duration::from_secs(3_600));
@@ -130,6 +130,7 @@ fn retry_in(group: &str) -> String {
     format!("Retry {{ delay: None }}, group: Some({group:?}), message: ")
 }
 
+/// Whether a process lives, and is not a zombie.
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
@@ -409,7 +410,7 @@ loop(work)
     for (number, (deed, evidence)) in [
         ("os._exit(3)", "exit code 3"),
         ("os._exit(0)", "exit code 0"),
-        ("os.kill(os.getpid(), 9)", "signal 9"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL"),
         ("os.close(1); time.sleep(1000)", "closed its standard output"),
         ("raise ValueError('bad')", "ValueError: bad"),
     ]

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use geartrain::{
-    Call, Canceled, Client, Clock, Event, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult,
-    Subscription, SubscriptionEnd, Tombstone,
+    Call, Canceled, Client, Clock, Event, Events, GetMany, GetResult, Jid, Job, Refusal, Reply, StoredResult,
+    SubscriptionEnd, Tombstone,
 };
 use geartrain_core::SystemClock;
 use geartrain_results::{
@@ -33,7 +33,7 @@ const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct ResultRecorder {
     client: Client,
     log: Recorder,
-    events: Box<dyn Subscription>,
+    events: Events,
     /// The position of the last event handed to the log.
     position: u64,
     look_up: usize,
@@ -221,7 +221,7 @@ async fn subscribe(
     client: &Client,
     log: &Recorder,
     position: &mut u64,
-) -> Result<Box<dyn Subscription>, geartrain::Error> {
+) -> Result<Events, geartrain::Error> {
     loop {
         let after = *position;
         let before = match client.events_after(after).await {

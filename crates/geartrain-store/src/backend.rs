@@ -9,7 +9,7 @@ use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Limits};
 use geartrain_core::{
     Answer, Backend, BackendError, Backup, BackupStep, BackupSummary, BackupTarget, Call, Clock, Pending,
-    Pop, PopReply, QueueName, ResultStream, Seconds, Subscription,
+    Pop, PopReply, QueueName, ResultStream, Seconds, Subscription, Timestamp,
 };
 
 use crate::backup::{DISK_FULL, StoreBackup, refusal};
@@ -42,6 +42,8 @@ pub struct StoreBackend {
     data_dir: Weak<DataDir>,
     /// `None` in memory.
     sync: Option<SyncMode>,
+    /// The engine's clock.
+    clock: Arc<dyn Clock>,
 }
 
 impl std::fmt::Debug for StoreBackend {
@@ -171,7 +173,7 @@ impl StoreBackend {
         let shutdown_guard = ShutdownGuard(shutdown.clone());
         let in_flight = InFlight::default();
         let mut engine_loop =
-            EngineLoop::new(engine, clock, messages.clone(), inbox.downgrade(), &in_flight, pipeline);
+            EngineLoop::new(engine, clock.clone(), messages.clone(), inbox.downgrade(), &in_flight, pipeline);
         engine_loop.start();
         let engine_cell = Arc::new(EngineCell::new(engine_loop, in_flight));
         let thread_cell = engine_cell.clone();
@@ -191,6 +193,7 @@ impl StoreBackend {
             large: None,
             data_dir: Weak::new(),
             sync: None,
+            clock,
         })
     }
 
@@ -271,6 +274,10 @@ impl StoreBackend {
 }
 
 impl Backend for StoreBackend {
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
+    }
+
     fn sync_mode(&self) -> Pending<'_, Option<String>> {
         let mode = self.sync.map_or_else(|| "none".to_owned(), |sync| sync.to_string());
         Box::pin(async { Ok(Some(mode)) })

@@ -22,6 +22,9 @@ use crate::{Context, Interruption};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The shortest interval between two looks.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(20);
+/// The longest time between two heartbeats. One that is refused is how a worker learns that an operator took
+/// its job away, because Qless leaves such a job in the worker's list.
+const RENEW_EVERY_MAX: Duration = Duration::from_secs(5);
 /// How often the queue is asked which jobs this worker still has. A cancelled job is noticed that fast.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The thread sleeps without a timer after this long without a job.
@@ -48,11 +51,15 @@ struct Held {
 }
 
 impl Held {
-    /// A lock is renewed after a third of its time, so that two more tries are left if that fails.
     fn new(context: Context, lock: Duration) -> Held {
         let since = Instant::now();
-        Held { context, since, renew_at: since + lock / 3, lock }
+        Held { context, since, renew_at: since + renew_after(lock), lock }
     }
+}
+
+/// A lock is renewed after a third of its time at the latest, so that two more tries are left if that fails.
+fn renew_after(lock: Duration) -> Duration {
+    (lock / 3).min(RENEW_EVERY_MAX)
 }
 
 impl Registry {
@@ -105,7 +112,7 @@ impl Registry {
 
     fn renewed(&self, token: Token, lock: Duration) {
         if let Some(held) = self.held.lock().get_mut(&token) {
-            (held.renew_at, held.lock) = (Instant::now() + lock / 3, lock);
+            (held.renew_at, held.lock) = (Instant::now() + renew_after(lock), lock);
         }
     }
 

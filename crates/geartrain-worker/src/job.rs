@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use geartrain_core::Backoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -39,8 +40,8 @@ pub struct JobDefaults {
     pub retries: Option<u32>,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
-    /// The first delay before a retry, which doubles up to the second one.
-    pub backoff: Option<(Duration, Duration)>,
+    /// The delay before a retry.
+    pub backoff: Option<Backoff>,
     /// How long its result is stored.
     pub keep_result: Option<Duration>,
 }

@@ -7,29 +7,38 @@ use std::time::Duration;
 #[cfg(feature = "embedded")]
 use geartrain_store::StoreBackend;
 
-use crate::put::seconds;
+use serde::Serialize;
+
+use crate::put::{seconds, to_json};
 use crate::random;
-#[cfg(feature = "socket")]
-use crate::socket::SocketServer;
+#[cfg(feature = "embedded")]
+use crate::shared_store::SharedStore;
 use crate::{
     Answer, Awaited, Backend, Backup, BackupStep, BackupSummary, BackupTarget, Call, Cancel, Complete,
-    CompleteReply, Ended, Error, Fail, Get, Group, Heartbeat, Jid, Job, Next, Operation, Payload, Pop,
-    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, ResultStream, Retry, Subscription,
-    Timestamp, WorkerName,
+    CompleteReply, Ended, Error, Events, Fail, Get, Group, Heartbeat, Jid, Job, JobHandle, JobResult, Next,
+    Operation, Payload, Pop, PopReply, Popped, Put, PutRequest, QueueCounts, QueueHandle, QueueName, Queues,
+    Release, ResultStream, Retry, Timestamp, WorkerName,
 };
 
 /// A connection to a queue. Clones share it.
+///
+/// A worker takes it as its backend:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+/// use std::sync::Arc;
+/// use geartrain::Backend;
+/// let client = geartrain::connect("memory:").await?;
+/// let backend: Arc<dyn Backend> = client.into();
+/// # Ok(()) }) }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
     /// Who uses this client, for commands that record it.
     by: Option<Arc<str>>,
-    /// Shares the directory that this process owns. Declared before the store, so that it stops first.
-    #[cfg(feature = "socket")]
-    _socket: Option<Arc<SocketServer>>,
-    /// The same backend, if this process owns the directory.
-    #[cfg(feature = "embedded")]
-    store: Option<Arc<StoreBackend>>,
+    /// Whether the backend is the store of a directory that this process owns.
+    is_own_directory: bool,
 }
 
 impl std::fmt::Debug for Client {
@@ -38,37 +47,35 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// The backend of the client, without its [name](Client::named). An `embedded:` directory stays open, and
+/// shared with other processes, as long as the backend is in use.
+impl From<Client> for Arc<dyn Backend> {
+    fn from(client: Client) -> Arc<dyn Backend> {
+        client.backend
+    }
+}
+
+impl From<&Client> for Arc<dyn Backend> {
+    fn from(client: &Client) -> Arc<dyn Backend> {
+        client.backend.clone()
+    }
+}
+
 impl Client {
     /// Wraps a backend.
     pub fn new(backend: Arc<dyn Backend>) -> Client {
-        Client {
-            backend,
-            by: None,
-            #[cfg(feature = "socket")]
-            _socket: None,
-            #[cfg(feature = "embedded")]
-            store: None,
-        }
+        Client { backend, by: None, is_own_directory: false }
     }
 
     #[cfg(feature = "embedded")]
-    #[cfg_attr(not(feature = "socket"), allow(unused_variables, reason = "the directory is not shared"))]
     pub(crate) fn of_store(store: Arc<StoreBackend>, directory: &Path) -> Client {
-        Client {
-            backend: store.clone(),
-            by: None,
-            #[cfg(feature = "socket")]
-            _socket: SocketServer::start(store.clone(), directory).map(Arc::new),
-            store: Some(store),
-        }
+        let backend = Arc::new(SharedStore::new(store, directory));
+        Client { is_own_directory: true, ..Client::new(backend) }
     }
 
     /// Whether this process owns the queue's directory.
     pub fn is_own_directory(&self) -> bool {
-        #[cfg(feature = "embedded")]
-        return self.store.is_some();
-        #[cfg(not(feature = "embedded"))]
-        false
+        self.is_own_directory
     }
 
     /// The same client for a named user or program: cancelled jobs remember who cancelled them.
@@ -212,6 +219,29 @@ impl Client {
         PutRequest::new(self.clone(), queue, klass, payload.into())
     }
 
+    /// Submits a typed job: to the queue and as the klass of its type, with its JSON as payload. The type's
+    /// defaults apply unless the request says otherwise.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize, geartrain::Job)]
+    /// #[job(queue = "mail", retries = 3)]
+    /// struct SendInvoice { to: String }
+    ///
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put_job(&SendInvoice { to: "a@example.org".into() }).priority(5.0).await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// assert_eq!((job.klass.as_str(), job.retries), ("send-invoice", 3));
+    /// assert_eq!(job.payload.text(), Some(r#"{"to":"a@example.org"}"#));
+    /// # Ok(()) }) }
+    /// ```
+    #[cfg(feature = "worker")]
+    pub fn put_job<J: crate::TypedJob>(&self, job: &J) -> PutRequest {
+        PutRequest::of_job(self.clone(), job)
+    }
+
     /// Submits a job that is already built as a [`Put`].
     pub fn request(&self, put: Put) -> PutRequest {
         PutRequest::of(self.clone(), put)
@@ -343,6 +373,24 @@ impl Client {
         self.run(Complete::new(job.jid.clone(), job.holder())).await
     }
 
+    /// Completes a job with a result, as JSON: for clients that wait for the job, and for later lookup if the
+    /// put asked to [keep it](PutRequest::keep_result).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// let client = geartrain::connect("memory:").await?;
+    /// let jid = client.put("sums", "add", "[40,2]").keep_result(Duration::from_secs(3_600)).await?;
+    /// let job = client.pop("sums", "worker-1").await?.expect("there is a job");
+    /// client.complete_with(&job, 42).await?;
+    /// assert_eq!(client.wait_for(&jid, None).await?.json::<u32>()?, 42);
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn complete_with(&self, job: &Popped, value: impl Serialize) -> Result<CompleteReply, Error> {
+        let result = Some(Box::new(JobResult { code: 0, bytes: to_json("result", &value)? }));
+        self.run(Complete { result, ..Complete::new(job.jid.clone(), job.holder()) }).await
+    }
+
     /// Completes a job and moves it to another queue.
     ///
     /// ```
@@ -369,7 +417,7 @@ impl Client {
     ///
     /// With a delay of zero the job waits as its [backoff](PutRequest::backoff) says, or as
     /// [the default](crate::Backoff::DEFAULT) if it has none; another delay replaces both. To hand back a job
-    /// without using up a retry, use [`Release`](crate::Release), which has no delay.
+    /// without using up a retry, use [`release`](Client::release), which has no delay.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -388,6 +436,40 @@ impl Client {
         self.run(Retry { delay, ..Retry::new(job.jid.clone(), job.holder()) }).await
     }
 
+    /// Like [`retry`](Client::retry) as the job's backoff says, with the reason of the failed attempt. If no
+    /// retry is left, the job fails in this failure group.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// let jid = client.put("mail", "welcome", "{}").retries(0).await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// assert_eq!(client.retry_because(&job, "smtp", "the server said 451").await?, -1);
+    /// let failed = client.get(&jid).await?.expect("it is there");
+    /// assert_eq!(failed.failure().expect("no retry was left").group.as_str(), "smtp");
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn retry_because(&self, job: &Popped, group: &str, message: &str) -> Result<i64, Error> {
+        let (group, message) = (Some(Group::new(group)?), Some(message.to_owned()));
+        self.run(Retry { group, message, ..Retry::new(job.jid.clone(), job.holder()) }).await
+    }
+
+    /// Returns a job to the front of its queue for another worker, without using up a retry.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// client.release(&job).await?;
+    /// let again = client.pop("mail", "worker-2").await?.expect("it is the first of its queue");
+    /// assert_eq!((again.jid, again.remaining), (job.jid, job.remaining));
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn release(&self, job: &Popped) -> Result<(), Error> {
+        self.run(Release::of(job)).await
+    }
+
     /// Removes a job, unless it is complete or another job depends on it. Returns whether it was removed.
     pub async fn cancel(&self, jid: &Jid) -> Result<bool, Error> {
         Ok(self.run(Cancel::new(vec![jid.clone()])).await? > 0)
@@ -396,6 +478,37 @@ impl Client {
     /// Looks up a job.
     pub async fn get(&self, jid: &Jid) -> Result<Option<Job>, Error> {
         Ok(self.run(Get { jid: jid.clone() }).await?.map(|job| *job))
+    }
+
+    /// A handle of one job, for operations on it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// let jid = client.put("mail", "welcome", "{}").await?;
+    /// client.job(&jid).set_priority(5.0).await?;
+    /// client.job(&jid).cancel_because("the account is closed").await?;
+    /// # Ok(()) }) }
+    /// ```
+    pub fn job(&self, jid: &Jid) -> JobHandle {
+        JobHandle::new(self.clone(), jid.clone())
+    }
+
+    /// A handle of one queue, for operations on it. An invalid name is reported by the first of them.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// let mail = client.queue("mail");
+    /// mail.pause().await?;
+    /// mail.put("welcome", "{}").await?;
+    /// assert!(client.pop("mail", "worker-1").await?.is_none());
+    /// mail.resume().await?;
+    /// assert_eq!(mail.counts().await?.waiting, 1);
+    /// # Ok(()) }) }
+    /// ```
+    pub fn queue(&self, name: &str) -> QueueHandle {
+        QueueHandle::new(self.clone(), name)
     }
 
     /// Counts the jobs of each queue.
@@ -414,8 +527,8 @@ impl Client {
     /// assert!(matches!(*events.next().await?.event, Event::Put { .. }));
     /// # Ok(()) }) }
     /// ```
-    pub async fn events(&self) -> Result<Box<dyn Subscription>, Error> {
-        Ok(self.backend.subscribe().await?)
+    pub async fn events(&self) -> Result<Events, Error> {
+        Ok(Events::new(self.backend.subscribe().await?))
     }
 
     /// Subscribes to events after a position: first those retained, then live ones, with no gap and no
@@ -435,7 +548,7 @@ impl Client {
     /// assert_eq!(events.next().await?.position, last + 1);
     /// # Ok(()) }) }
     /// ```
-    pub async fn events_after(&self, position: u64) -> Result<Box<dyn Subscription>, Error> {
-        Ok(self.backend.subscribe_from(position).await?)
+    pub async fn events_after(&self, position: u64) -> Result<Events, Error> {
+        Ok(Events::new(self.backend.subscribe_from(position).await?))
     }
 }

@@ -34,18 +34,31 @@ mod client;
 mod connect;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod events;
+mod job_handle;
+#[cfg(feature = "worker")]
+mod lease;
 mod put;
+mod queue_handle;
 mod random;
 mod select;
+#[cfg(feature = "embedded")]
+mod shared_store;
 #[cfg(feature = "socket")]
 mod socket;
+#[cfg(feature = "embedded")]
+pub mod testing;
 mod timer;
 mod wait;
 
 pub use client::Client;
 pub use connect::{Target, connect, connect_as_consumer};
+pub use events::Events;
 pub use geartrain_core::engine::MemoryReport;
 pub use geartrain_core::*;
+/// Makes a type a job: `#[derive(geartrain::Job)]` implements [`TypedJob`].
+#[cfg(feature = "derive")]
+pub use geartrain_derive::Job;
 #[cfg(feature = "gearman")]
 pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, Resubmitted};
 #[cfg(feature = "redis")]
@@ -54,9 +67,25 @@ pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 pub use geartrain_store::{
     OpenError, Report, Salvaged, SyncMode, check, check_copy, is_data_directory, salvage,
 };
+#[cfg(feature = "worker")]
+pub use geartrain_worker::{
+    Context, Interruption, Job as TypedJob, JobDefaults, JobError, JobOutput, JobRequest, JobService,
+    ReportError,
+};
+pub use job_handle::JobHandle;
+#[cfg(feature = "worker")]
+pub use lease::Lease;
 pub use put::PutRequest;
+pub use queue_handle::QueueHandle;
 pub use select::{BulkRun, Selection};
 pub use wait::{Awaited, Ended, WaitError};
+
+/// Workers: the whole crate `geartrain-worker`. Its trait `Job` is also [`TypedJob`] here, because
+/// [`Job`](struct@Job) is a job with all of its data.
+#[cfg(feature = "worker")]
+pub mod worker {
+    pub use geartrain_worker::*;
+}
 
 /// The long-term result log: how every attempt ended, in a database. For workers that write it themselves,
 /// and for readers. A server writes it with `--result-log`.

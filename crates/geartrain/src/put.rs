@@ -32,6 +32,32 @@ impl PutRequest {
         PutRequest { client, put: Ok(put) }
     }
 
+    #[cfg(feature = "worker")]
+    pub(crate) fn of_job<J: crate::TypedJob>(client: Client, job: &J) -> PutRequest {
+        let payload = match to_json("payload", job) {
+            Ok(payload) => payload,
+            Err(error) => return PutRequest { client, put: Err(error) },
+        };
+        let crate::JobDefaults { priority, retries, timeout, backoff, keep_result } = J::DEFAULTS;
+        let mut request = PutRequest::new(client, J::QUEUE, J::KLASS, payload);
+        if let Some(priority) = priority {
+            request = request.priority(priority);
+        }
+        if let Some(retries) = retries {
+            request = request.retries(retries);
+        }
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
+        }
+        if let Some(backoff) = backoff {
+            request = request.backoff(backoff);
+        }
+        if let Some(span) = keep_result {
+            request = request.keep_result(span);
+        }
+        request
+    }
+
     fn with(mut self, change: impl FnOnce(&mut Put) -> Result<(), BadInput>) -> PutRequest {
         self.put = self.put.and_then(|mut put| change(&mut put).map(|()| put));
         self
@@ -228,8 +254,16 @@ pub(crate) fn seconds(what: &'static str, span: Duration) -> Result<Seconds, Bad
     Ok(seconds)
 }
 
+/// A value as JSON.
+pub(crate) fn to_json(what: &'static str, value: &impl serde::Serialize) -> Result<Payload, BadInput> {
+    match serde_json::to_vec(value) {
+        Ok(json) => Ok(json.into()),
+        Err(error) => Err(BadArgument { what, why: format!("cannot be written as JSON: {error}") }.into()),
+    }
+}
+
 /// Saturates at the limits of a timestamp.
-fn timestamp(at: SystemTime) -> Timestamp {
+pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
     match at.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp::ZERO + Seconds::from(since),
         Err(before) => Timestamp::ZERO - Seconds::from(before.duration()),

@@ -1,14 +1,16 @@
 //! Waiting for the result of a job.
 
-use std::pin::pin;
-use std::task::Poll;
-use std::time::Duration;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use futures_core::Stream;
 
 use crate::put::seconds;
 use crate::{
-    Attach, AttachReply, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult, OrphanPolicy, Put,
-    PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd, ResultWaiter, Seconds,
-    StateName, StoredResult, StreamItem, StreamMessage, timer,
+    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult,
+    OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
+    ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage, timer,
 };
 
 /// The end of a job, with its result.
@@ -26,6 +28,14 @@ impl Ended {
     /// Whether the job was completed.
     pub fn is_completed(&self) -> bool {
         self.ending == JobEnding::Completed
+    }
+
+    /// The result as a value, if it is JSON: what [`Client::complete_with`] and typed handlers send.
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(self.result.bytes.bytes()).map_err(|error| {
+            let why = format!("of job {} is not what is expected: {error}", self.jid);
+            BadArgument { what: "result", why }.into()
+        })
     }
 }
 
@@ -72,11 +82,25 @@ pub enum WaitError {
 /// # Ok(()) }) }
 /// ```
 pub struct Awaited {
+    jid: Jid,
+    joined: bool,
+    state: State,
+}
+
+enum State {
+    Idle(Box<Attached>),
+    /// A poll of the stream found no item. The future owns what it borrows while it waits.
+    Polled(Pin<Box<dyn Future<Output = (Box<Attached>, Result<StreamItem, Error>)> + Send>>),
+    /// The stream has given the end of the job, or an error.
+    Ended(Option<Box<Attached>>),
+}
+
+/// A client attached to a job.
+struct Attached {
     client: Client,
     jid: Jid,
     waiter: ResultWaiter,
     stream: Box<dyn ResultStream>,
-    joined: bool,
     /// How it ended, once known. Items still in the stream come first.
     known: Option<Result<StreamItem, WaitError>>,
 }
@@ -93,30 +117,29 @@ impl Awaited {
         let (waiter, stream) = follow(client).await?;
         let mut put = put.attach(waiter).into_put()?;
         let jid = put.jid.clone();
-        let mut awaited = Awaited { client: client.clone(), jid, waiter, stream, joined: false, known: None };
+        let mut attached = Attached { client: client.clone(), jid, waiter, stream, known: None };
         let plain = add_result_ttl(&mut put);
         let reply = match (client.run(put).await, plain) {
             // A backend without stored results: then the result stream is all there is.
             (Err(Error::Refused(Refusal::Unsupported { .. })), Some(plain)) => client.run(plain).await?,
             (reply, _) => reply?,
         };
+        let joined = matches!(reply, PutReply::Coalesced { .. });
         match reply {
-            PutReply::Coalesced { jid } => (awaited.jid, awaited.joined) = (jid, true),
-            PutReply::Named { jid } => awaited.jid = jid,
+            PutReply::Coalesced { jid } | PutReply::Named { jid } => attached.jid = jid,
             // It may have ended long ago, and then this client is not attached.
-            PutReply::Existing => awaited.attach().await?,
+            PutReply::Existing => attached.attach().await?,
             _ => {}
         }
-        Ok(awaited)
+        Ok(Awaited { jid: attached.jid.clone(), joined, state: State::Idle(Box::new(attached)) })
     }
 
     /// Attaches to an existing job.
     pub(crate) async fn existing(client: &Client, jid: &Jid) -> Result<Awaited, Error> {
         let (waiter, stream) = follow(client).await?;
-        let mut awaited =
-            Awaited { client: client.clone(), jid: jid.clone(), waiter, stream, joined: false, known: None };
-        awaited.attach().await?;
-        Ok(awaited)
+        let mut attached = Attached { client: client.clone(), jid: jid.clone(), waiter, stream, known: None };
+        attached.attach().await?;
+        Ok(Awaited { jid: jid.clone(), joined: false, state: State::Idle(Box::new(attached)) })
     }
 
     /// The job id: another than the one submitted, if the put joined a job with the same unique key, or if
@@ -135,6 +158,109 @@ impl Awaited {
     /// After the end, it returns the end again. If the backend restarted, chunks and progress may be missing,
     /// and if the job ended meanwhile its result is the stored one.
     pub async fn next(&mut self) -> Result<StreamItem, Error> {
+        if let State::Idle(attached) = &mut self.state {
+            return attached.next().await;
+        }
+        if let State::Ended(attached) = &mut self.state
+            && let Some(attached) = attached.take()
+        {
+            self.state = State::Idle(attached);
+        }
+        std::future::poll_fn(|context| self.poll_item(context)).await
+    }
+
+    /// Waits for the end, at most for `wait` if given. Skips chunks and progress.
+    pub async fn end(self, wait: Option<Duration>) -> Result<Ended, Error> {
+        wait.map(|wait| seconds("wait", wait)).transpose()?;
+        let jid = self.jid.clone();
+        match self.state {
+            State::Idle(attached) | State::Ended(Some(attached)) => attached.end(wait).await,
+            State::Ended(None) => Err(WaitError::Unknown { jid, state: None }.into()),
+            // Polled as a stream before: that poll comes first.
+            State::Polled(mut polled) => {
+                let started = Instant::now();
+                let Some((attached, item)) = in_time(&mut polled, wait).await else {
+                    let wait = wait.unwrap_or_default();
+                    return Err(WaitError::TimedOut { jid, wait }.into());
+                };
+                match item? {
+                    StreamItem::Ended(ending, result) => Ok(Ended { jid, ending, result }),
+                    _ => attached.end(wait.map(|wait| wait.saturating_sub(started.elapsed()))).await,
+                }
+            }
+        }
+    }
+
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Result<StreamItem, Error>> {
+        loop {
+            match &mut self.state {
+                State::Polled(polled) => {
+                    let (attached, item) = ready!(polled.as_mut().poll(context));
+                    self.state = State::Idle(attached);
+                    return Poll::Ready(item);
+                }
+                State::Idle(_) => {
+                    let idle = std::mem::replace(&mut self.state, State::Ended(None));
+                    let State::Idle(mut attached) = idle else { continue };
+                    self.state = State::Polled(Box::pin(async move {
+                        let item = attached.next().await;
+                        (attached, item)
+                    }));
+                }
+                State::Ended(_) => {
+                    let unknown = WaitError::Unknown { jid: self.jid.clone(), state: None };
+                    return Poll::Ready(Err(unknown.into()));
+                }
+            }
+        }
+    }
+}
+
+/// The items of the result stream. The stream ends after the end of the job, or after an error.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+/// use futures_util::TryStreamExt;
+/// let client = geartrain::connect("memory:").await?;
+/// let mut awaited = client.put_and_follow(client.put("reports", "render", "{}")).await?;
+/// let job = client.pop("reports", "worker-1").await?.expect("there is a job");
+/// client.complete_with(&job, "done").await?;
+/// while let Some(item) = awaited.try_next().await? {
+///     println!("{item:?}");
+/// }
+/// # Ok(()) }) }
+/// ```
+impl Stream for Awaited {
+    type Item = Result<StreamItem, Error>;
+
+    fn poll_next(self: Pin<&mut Awaited>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let State::Ended(_) = this.state {
+            return Poll::Ready(None);
+        }
+        let item = ready!(this.poll_item(context));
+        if matches!(item, Ok(StreamItem::Ended(..)) | Err(_)) {
+            let idle = std::mem::replace(&mut this.state, State::Ended(None));
+            if let State::Idle(attached) = idle {
+                this.state = State::Ended(Some(attached));
+            }
+        }
+        Poll::Ready(Some(item))
+    }
+}
+
+/// The output of a future, or none if `wait` is over before.
+async fn in_time<F: Future + Unpin>(future: &mut F, wait: Option<Duration>) -> Option<F::Output> {
+    let mut over = pin!(timer::after(wait.unwrap_or(Duration::MAX)));
+    std::future::poll_fn(|context| match Pin::new(&mut *future).poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => over.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+impl Attached {
+    async fn next(&mut self) -> Result<StreamItem, Error> {
         loop {
             let next = {
                 let mut next = self.stream.next();
@@ -180,21 +306,11 @@ impl Awaited {
         Ok(())
     }
 
-    /// Waits for the end, at most for `wait` if given. Skips chunks and progress.
-    pub async fn end(mut self, wait: Option<Duration>) -> Result<Ended, Error> {
-        let Some(wait) = wait else { return self.ended().await };
-        seconds("wait", wait)?;
-        let in_time = {
-            let (mut ended, mut over) = (pin!(self.ended()), pin!(timer::after(wait)));
-            std::future::poll_fn(|context| match ended.as_mut().poll(context) {
-                Poll::Ready(ended) => Poll::Ready(Some(ended)),
-                Poll::Pending => over.as_mut().poll(context).map(|()| None),
-            })
-            .await
-        };
+    async fn end(mut self: Box<Attached>, wait: Option<Duration>) -> Result<Ended, Error> {
+        let in_time = in_time(&mut Box::pin(self.ended()), wait).await;
         match in_time {
             Some(ended) => ended,
-            None => self.detach(wait).await,
+            None => self.detach(wait.unwrap_or_default()).await,
         }
     }
 
@@ -207,7 +323,7 @@ impl Awaited {
     }
 
     /// Stops waiting. An end that arrived until now still counts.
-    async fn detach(mut self, wait: Duration) -> Result<Ended, Error> {
+    async fn detach(mut self: Box<Attached>, wait: Duration) -> Result<Ended, Error> {
         self.client.run(Detach { scope: DetachScope::One(self.waiter) }).await?;
         self.known = Some(Err(WaitError::TimedOut { jid: self.jid.clone(), wait }));
         self.ended().await

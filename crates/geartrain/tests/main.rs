@@ -4,5 +4,11 @@
 
 mod access;
 mod durations;
+mod handles;
+mod lease;
 mod retry;
+mod streams;
+mod test_clock;
+mod typed_jobs;
 mod wait;
+mod worker_backend;

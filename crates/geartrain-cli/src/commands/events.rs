@@ -1,8 +1,6 @@
 //! `geartrain events`: print events as they happen.
 
-use geartrain::{
-    Client, Event, FailedBy, Milestone, PositionedEvent, Subscription, SubscriptionEnd, Timestamp,
-};
+use geartrain::{Client, Event, Events, FailedBy, Milestone, PositionedEvent, SubscriptionEnd, Timestamp};
 use serde::Serialize;
 
 use super::Done;
@@ -43,7 +41,7 @@ pub(super) async fn events(client: &Client, args: EventsArgs, out: &mut Output<'
 }
 
 /// Prints events as they arrive, at most `count_max`.
-async fn print(mut events: Box<dyn Subscription>, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
+async fn print(mut events: Events, count_max: Option<u64>, out: &mut Output<'_>) -> Done {
     let (mut printed, mut last) = (0, None);
     while count_max.is_none_or(|max| printed < max) {
         let PositionedEvent { position, event, at } = events.next().await.map_err(|end| ended(&end, last))?;

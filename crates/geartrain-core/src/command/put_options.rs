@@ -274,6 +274,29 @@ impl Backoff {
         Ok(Backoff { first, factor, max, jitter })
     }
 
+    /// Like [`exponential`](Backoff::exponential), in constants and in seconds. A constant outside the limits
+    /// does not compile.
+    ///
+    /// ```
+    /// use geartrain_core::{Backoff, Seconds};
+    /// const SLOW: Backoff = Backoff::in_seconds(10.0, 2.0, 3_600.0, 0.25);
+    /// assert_eq!(Ok(SLOW), Backoff::exponential(Seconds::from(10), 2.0, Seconds::from(3_600), 0.25));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `exponential` refuses these numbers.
+    pub const fn in_seconds(first: f64, factor: f64, max: f64, jitter: f64) -> Backoff {
+        let limit = DURATION_MAX.get();
+        assert!(first >= 0.0 && first <= limit, "a backoff begins with 0 seconds to ten years");
+        assert!(factor >= 1.0 && factor <= 1e6, "a backoff grows by a factor of 1 to 1,000,000");
+        assert!(max >= first && max <= limit, "a backoff ends with its first wait to ten years");
+        assert!(jitter >= 0.0 && jitter <= 1.0, "a backoff varies by 0 to 1 times itself");
+        // Adding 0 turns -0 into 0.
+        let (first, max) = (Seconds::from_finite(first + 0.0), Seconds::from_finite(max + 0.0));
+        Backoff { first, factor, max, jitter }
+    }
+
     /// The wait after an attempt that `before` failed attempts preceded.
     pub fn wait(&self, before: u32, random: RandomUnit) -> Seconds {
         let power = self.factor.powi(i32::try_from(before).unwrap_or(i32::MAX));

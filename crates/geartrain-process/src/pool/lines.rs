@@ -44,6 +44,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             if self.buffer.len() > bytes_max {
                 return Err(NoLine::TooLong(self.buffer[..1_024.min(self.buffer.len())].to_vec()));
             }
+            self.reserve();
             match self.pipe.read_buf(&mut self.buffer).await {
                 Ok(0) | Err(_) => return Err(NoLine::End),
                 Ok(_) => {}
@@ -59,6 +60,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         if self.buffer.len() < BUFFER_BYTES_KEPT && self.buffer.capacity() > 2 * BUFFER_BYTES_KEPT {
             self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         }
+    }
+
+    fn reserve(&mut self) {
         if self.buffer.capacity() - self.buffer.len() < 4_096 {
             // Exact, because the usual growth would reserve twice the longest line.
             self.buffer.reserve_exact((self.buffer.len() / 2).clamp(8_192, GROWTH_BYTES_MAX));

@@ -19,6 +19,7 @@ use super::lines::{LineReader, NoLine};
 use super::protocol::{self, LINE_BYTES_MAX, Message, READY_BYTES_MAX, cancel_line, excerpt, job_line};
 use super::stderr::{self, Tail};
 use super::{Assignment, Lost, PoolOptions, Trouble};
+use crate::verdict::{megabytes, signal_name};
 use crate::{
     Ended, Environment, Launcher, Process, SlotDirectory, Supervised, WorkDirectories, resident_bytes,
 };
@@ -277,8 +278,8 @@ impl Member {
             (resident > max).then_some(resident)
         });
         if let Some(bytes) = memory {
-            let megabytes = bytes >> 20;
-            tracing::info!("child {} of the pool is replaced: it uses {megabytes} MiB", self.number);
+            let memory = megabytes(bytes);
+            tracing::info!("child {} of the pool is replaced: it uses {memory} of memory", self.number);
         }
         memory.is_some()
     }
@@ -326,7 +327,7 @@ impl Child {
             return;
         }
         // It fails if the child has closed its input, which the main loop notices.
-        let _ = self.input.send(job_line(&assignment.context));
+        let _ = self.input.send(job_line(&assignment.context, &assignment.tags));
         self.given += 1;
         let (number, ended) = (self.given, CancellationToken::new());
         let (context, abandoned) = (assignment.context.clone(), assignment.abandoned.clone());
@@ -458,12 +459,15 @@ async fn write(mut stdin: pipe::Sender, mut lines: mpsc::UnboundedReceiver<Vec<u
 
 /// How a child ended, in words.
 fn describe(ended: &Result<Ended, String>) -> String {
-    match ended {
-        Ok(Ended { out_of_memory: true, .. }) => "it was killed because it used too much memory".to_owned(),
-        Ok(Ended { signal: Some(signal), .. }) => format!("signal {signal}"),
-        Ok(Ended { code: Some(code), .. }) => format!("exit code {code}"),
-        Ok(_) => "without an exit code".to_owned(),
-        Err(why) => why.clone(),
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(why) => return why.clone(),
+    };
+    match (ended.code, ended.signal) {
+        _ if ended.out_of_memory => format!("out of memory (peak {})", megabytes(ended.peak_memory_bytes)),
+        (_, Some(signal)) => format!("killed by {}", signal_name(signal)),
+        (Some(code), None) => format!("exit code {code}"),
+        (None, None) => "its exit code is not known".to_owned(),
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use geartrain_core::QueueName;
+use geartrain_core::{QueueName, Tag};
 use geartrain_worker::{Context, JobError, JobOutput, JobRequest, ReportError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -92,6 +92,7 @@ type Trouble = Arc<Mutex<Option<String>>>;
 #[derive(Debug)]
 struct Assignment {
     context: Context,
+    tags: Vec<Tag>,
     /// Whether a child has it, or its caller withdrew it.
     taken: Arc<AtomicBool>,
     messages: mpsc::Sender<Result<Message, Lost>>,
@@ -186,8 +187,9 @@ impl Pool {
         let (taken, abandoned) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
         // If this future is dropped, the child is told to stop.
         let _guard: DropGuard = abandoned.clone().drop_guard();
+        let tags = crate::fork::tags(&context).await;
         let assignment =
-            Assignment { context: context.clone(), taken: Arc::clone(&taken), messages, abandoned };
+            Assignment { context: context.clone(), tags, taken: Arc::clone(&taken), messages, abandoned };
         if self.0.assignments.send(assignment).is_err() {
             return Err(JobError::release("the pool is shut down").into_service_error());
         }

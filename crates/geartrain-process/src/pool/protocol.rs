@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use geartrain_core::{JobResult, PAYLOAD_BYTES_MAX, Payload, Portion, base64, json};
+use geartrain_core::{JobResult, PAYLOAD_BYTES_MAX, Payload, Portion, Tag, base64, json};
 use geartrain_worker::{Context, Interruption, JobError, JobOutput};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -37,9 +37,8 @@ struct JobFacts<'a> {
 }
 
 /// The line that gives a job to a child.
-pub(crate) fn job_line(context: &Context) -> Vec<u8> {
+pub(crate) fn job_line(context: &Context, tags: &[Tag]) -> Vec<u8> {
     let job = context.job();
-    let tags = job.job.as_ref().map_or(&[][..], |whole| &whole.tags);
     let facts = JobFacts {
         jid: job.jid.to_string().into(),
         queue: job.queue.as_str(),

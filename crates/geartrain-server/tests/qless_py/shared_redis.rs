@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use geartrain::{
-    Client, Complete, CompleteReply, Count, Error, Event, Fail, FailedBy, Group, Holder, Jid, Payload, Pop,
-    PopOrder, Popped, QueueName, Refusal, SetConfig, StateName, Stats, Subscription, Timestamp, WorkerName,
+    Client, Complete, CompleteReply, Count, Error, Event, Events, Fail, FailedBy, Group, Holder, Jid, Payload, Pop,
+    PopOrder, Popped, QueueName, Refusal, SetConfig, StateName, Stats, Timestamp, WorkerName,
 };
 use geartrain_testkit::peers::RedisServer;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ impl SharedRedis {
 
     /// The next event that `wanted` accepts.
     #[track_caller]
-    fn next_event<T>(&self, events: &mut Box<dyn Subscription>, wanted: impl Fn(&Event) -> Option<T>) -> T {
+    fn next_event<T>(&self, events: &mut Events, wanted: impl Fn(&Event) -> Option<T>) -> T {
         let received = async {
             loop {
                 let published = events.next().await.expect("events go on");
