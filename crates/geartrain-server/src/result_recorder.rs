@@ -217,11 +217,7 @@ impl ResultRecorder {
 }
 
 /// Subscribes after a position; if the queue no longer retains it, records the gap.
-async fn subscribe(
-    client: &Client,
-    log: &Recorder,
-    position: &mut u64,
-) -> Result<Events, geartrain::Error> {
+async fn subscribe(client: &Client, log: &Recorder, position: &mut u64) -> Result<Events, geartrain::Error> {
     loop {
         let after = *position;
         let before = match client.events_after(after).await {

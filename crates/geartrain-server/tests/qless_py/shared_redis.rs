@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use geartrain::{
-    Client, Complete, CompleteReply, Count, Error, Event, Events, Fail, FailedBy, Group, Holder, Jid, Payload, Pop,
-    PopOrder, Popped, QueueName, Refusal, SetConfig, StateName, Stats, Timestamp, WorkerName,
+    Client, Complete, CompleteReply, Count, Error, Event, Events, Fail, FailedBy, Group, Holder, Jid,
+    Payload, Pop, PopOrder, Popped, QueueName, Refusal, SetConfig, StateName, Stats, Timestamp, WorkerName,
 };
 use geartrain_testkit::peers::RedisServer;
 use serde_json::{Value, json};
