@@ -15,7 +15,7 @@ use http_body_util::Full;
 use tower::BoxError;
 
 use crate::headers::headers;
-use crate::response::{Received, Unfinished, connection_text, group};
+use crate::response::{Received, Unfinished, connection_text, delayed, group};
 use crate::target::{HttpClient, Target, client};
 use crate::{Secret, TargetError};
 
@@ -42,6 +42,8 @@ pub struct PushOptions {
     pub timeout: Duration,
     /// What happens to a job after a redirect or a client error.
     pub client_errors: ClientErrorPolicy,
+    /// The delay of retries for which the target names none, instead of the backoff of each job.
+    pub retry_delay: Option<Duration>,
     /// The longest response body that becomes a result.
     pub response_bytes_max: usize,
     /// A PEM file of the certificate authorities to trust instead of the usual web roots.
@@ -54,6 +56,7 @@ impl Default for PushOptions {
             secrets: Vec::new(),
             timeout: TIMEOUT,
             client_errors: ClientErrorPolicy::Retry,
+            retry_delay: None,
             response_bytes_max: PAYLOAD_BYTES_MAX,
             authorities: None,
         }
@@ -125,7 +128,8 @@ impl Inner {
         *request.headers_mut() = headers(context, &self.options.secrets, SystemTime::now());
 
         let failed = |kind: &str, message: String| {
-            JobError::retry(message).group(group(queue, kind)).into_service_error()
+            let error = JobError::retry(message).group(group(queue, kind));
+            delayed(error, self.options.retry_delay).into_service_error()
         };
         // Outside of the timeout, so that what arrived before it is known after it.
         let mut received = Received::default();
@@ -159,7 +163,7 @@ impl Inner {
                 }
             }
         }
-        received.verdict(queue, self.options.client_errors, SystemTime::now())
+        received.verdict(queue, &self.options, SystemTime::now())
     }
 }
 

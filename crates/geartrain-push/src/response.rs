@@ -11,8 +11,8 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tower::BoxError;
 
-use crate::ClientErrorPolicy;
 use crate::describe::{chain, excerpt};
+use crate::{ClientErrorPolicy, PushOptions};
 
 /// The longest delay that a target can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -22,6 +22,13 @@ const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
 /// The failure group of a kind of HTTP failure.
 pub(crate) fn group(queue: &QueueName, kind: impl std::fmt::Display) -> String {
     format!("{queue}-http-{kind}")
+}
+
+pub(crate) fn delayed(error: JobError, delay: Option<Duration>) -> JobError {
+    match delay {
+        Some(delay) => error.after(delay),
+        None => error,
+    }
 }
 
 /// The body of a response as far as it was read.
@@ -78,7 +85,7 @@ impl Received {
     pub(crate) fn verdict(
         self,
         queue: &QueueName,
-        policy: ClientErrorPolicy,
+        options: &PushOptions,
         now: SystemTime,
     ) -> Result<JobOutput, BoxError> {
         let (status, headers) = self.head.unwrap_or_default();
@@ -102,14 +109,13 @@ impl Received {
         let by_policy = status.is_redirection() || status.is_client_error();
         let error = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                let error = JobError::retry(message).group(group);
-                match retry_after(&headers, now) {
-                    Some(delay) => error.after(delay),
-                    None => error,
-                }
+                let delay = retry_after(&headers, now).or(options.retry_delay);
+                delayed(JobError::retry(message).group(group), delay)
             }
-            _ if by_policy && policy == ClientErrorPolicy::Fail => JobError::fail(group, message),
-            _ => JobError::retry(message).group(group),
+            _ if by_policy && options.client_errors == ClientErrorPolicy::Fail => {
+                JobError::fail(group, message)
+            }
+            _ => delayed(JobError::retry(message).group(group), options.retry_delay),
         };
         Err(error.into_service_error())
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use geartrain_core::{QueueName, Tag};
+use geartrain_core::{PAYLOAD_BYTES_MAX, QueueName, Tag};
 use geartrain_worker::{Context, JobError, JobOutput, JobRequest, ReportError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -51,6 +51,10 @@ pub struct PoolOptions {
     pub grace: Duration,
     /// How long a job waits for a child while children crash or do not start, before it goes back to its queue.
     pub child_within: Duration,
+    /// The delay of retries for which the child gives none, instead of the backoff of each job.
+    pub retry_delay: Option<Duration>,
+    /// The largest result, in bytes.
+    pub result_bytes_max: usize,
 }
 
 impl Default for PoolOptions {
@@ -63,6 +67,8 @@ impl Default for PoolOptions {
             ready_within: Duration::from_secs(30),
             grace: Duration::from_secs(5),
             child_within: Duration::from_secs(10),
+            retry_delay: None,
+            result_bytes_max: PAYLOAD_BYTES_MAX,
         }
     }
 }
@@ -82,7 +88,7 @@ struct Shared {
     members: Mutex<Option<JoinSet<()>>>,
     trouble: Trouble,
     stop: CancellationToken,
-    child_within: Duration,
+    options: PoolOptions,
 }
 
 /// Why the last child ended that should not have, until a child answers a job.
@@ -121,14 +127,25 @@ enum Lost {
 }
 
 impl Lost {
-    fn error(self, queue: &QueueName) -> JobError {
-        match self {
-            Lost::Protocol(message) => JobError::retry(message).group(format!("{queue}-pool-protocol")),
-            Lost::Exit(message) => JobError::retry(message).group(format!("{queue}-pool-exit")),
-            Lost::Stubborn => JobError::retry("the child was killed: it did not stop working on the job")
-                .group(format!("{queue}-pool-killed")),
-            Lost::Sibling => JobError::release("the child was killed because of another of its jobs"),
-        }
+    fn error(self, queue: &QueueName, retry_delay: Option<Duration>) -> JobError {
+        let (kind, message) = match self {
+            Lost::Protocol(message) => ("protocol", message),
+            Lost::Exit(message) => ("exit", message),
+            Lost::Stubborn => {
+                ("killed", "the child was killed: it did not stop working on the job".to_owned())
+            }
+            Lost::Sibling => {
+                return JobError::release("the child was killed because of another of its jobs");
+            }
+        };
+        delayed(JobError::retry(message).group(format!("{queue}-pool-{kind}")), retry_delay)
+    }
+}
+
+fn delayed(error: JobError, delay: Option<Duration>) -> JobError {
+    match delay {
+        Some(delay) => error.after(delay),
+        None => error,
     }
 }
 
@@ -159,8 +176,7 @@ impl Pool {
         }
         drop(first);
         let members = Mutex::new(Some(members));
-        let child_within = options.child_within;
-        let pool = Pool(Arc::new(Shared { assignments, members, trouble, stop, child_within }));
+        let pool = Pool(Arc::new(Shared { assignments, members, trouble, stop, options }));
         match first_outcome.recv().await {
             Some(Ok(())) => Ok(pool),
             Some(Err(why)) => {
@@ -205,7 +221,7 @@ impl Pool {
                     may_withdraw = false;
                     continue;
                 }
-                () = tokio::time::sleep(self.0.child_within), if may_withdraw => {
+                () = tokio::time::sleep(self.0.options.child_within), if may_withdraw => {
                     let trouble = self.0.trouble.lock().clone();
                     match trouble {
                         Some(why) if withdraw() => {
@@ -217,9 +233,11 @@ impl Pool {
                 }
             };
             match message {
-                Some(Ok(Message::Answer(answer))) => return answer.verdict(&context),
+                Some(Ok(Message::Answer(answer))) => return answer.verdict(&context, &self.0.options),
                 Some(Ok(report)) => forward(&context, report).await,
-                Some(Err(lost)) => return Err(lost.error(context.queue()).into_service_error()),
+                Some(Err(lost)) => {
+                    return Err(lost.error(context.queue(), self.0.options.retry_delay).into_service_error());
+                }
                 None => return Err(JobError::release("the pool is shut down").into_service_error()),
             }
         }

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use geartrain_core::{JobResult, PAYLOAD_BYTES_MAX, Payload, Portion, Tag, base64, json};
+use geartrain_core::{JobResult, Payload, Portion, Tag, base64, json};
 use geartrain_worker::{Context, Interruption, JobError, JobOutput};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use tower::BoxError;
+
+use super::{PoolOptions, delayed};
 
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
@@ -267,27 +269,23 @@ fn wrapped_bytes(text: &str) -> Option<Vec<u8>> {
 
 impl Answer {
     /// What the worker does with the job.
-    pub(crate) fn verdict(self, context: &Context) -> Result<JobOutput, BoxError> {
-        let queue = context.queue();
+    pub(crate) fn verdict(self, context: &Context, options: &PoolOptions) -> Result<JobOutput, BoxError> {
+        let (queue, max) = (context.queue(), options.result_bytes_max);
         let error = match self {
             Answer::Complete(None) => return Ok(JobOutput::default()),
-            Answer::Complete(Some(bytes)) if bytes.byte_len() > PAYLOAD_BYTES_MAX => {
-                let (bytes, group) = (bytes.byte_len(), format!("{queue}-pool-result"));
-                JobError::retry(format!("a result of {bytes} bytes, at most {PAYLOAD_BYTES_MAX} are allowed"))
-                    .group(group)
-            }
-            Answer::Complete(Some(bytes)) => {
+            Answer::Complete(Some(bytes)) if bytes.byte_len() <= max => {
                 return Ok(JobOutput::with_result(JobResult { code: 0, bytes }));
+            }
+            Answer::Complete(Some(_)) => {
+                let message = format!("the result is larger than {max} bytes");
+                JobError::fail(format!("{queue}-result-too-large"), message)
             }
             Answer::Fail { group, message } => {
                 JobError::fail(group.unwrap_or_else(|| format!("{queue}-failed")), message)
             }
             Answer::Retry { delay, group, message } => {
                 let error = JobError::retry(message).group(group.unwrap_or_else(|| format!("{queue}-retry")));
-                match delay {
-                    Some(delay) => error.after(delay),
-                    None => error,
-                }
+                delayed(error, delay.or(options.retry_delay))
             }
             Answer::Snooze(delay) => JobError::snooze(delay),
             Answer::Release { message } => JobError::release(message),
