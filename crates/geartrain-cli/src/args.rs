@@ -21,6 +21,7 @@ use crate::commands::maintenance::{BackupArgs, CheckArgs};
 use crate::commands::put::PutArgs;
 use crate::commands::queue::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
 use crate::commands::recur::RecurVerb;
+use crate::commands::run_worker::WorkArgs;
 use crate::commands::server::{LuaArgs, ServerArgs};
 use crate::commands::status::StatusArgs;
 use crate::commands::why::WhyArgs;
@@ -74,6 +75,8 @@ pub(crate) enum Verb {
     #[command(subcommand, arg_required_else_help = true)]
     Recur(RecurVerb),
 
+    /// Run a program for each job of some queues
+    Work(WorkArgs),
     /// Take jobs from queues to work on them
     Pop(PopArgs),
     /// Complete a job, or move it on to another queue
@@ -196,7 +199,18 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Submit jobs", &["put", "recur"]),
     (
         "Work on jobs",
-        &["pop", "complete", "fail", "retry", "heartbeat", "progress", "chunk", "release", "announce"],
+        &[
+            "work",
+            "pop",
+            "complete",
+            "fail",
+            "retry",
+            "heartbeat",
+            "progress",
+            "chunk",
+            "release",
+            "announce",
+        ],
     ),
     (
         "Inspect",
@@ -232,6 +246,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
 const EXAMPLES: &str = r#"Examples:
   geartrain put mail welcome '{"to":"a@example.org"}'     # prints the job id (jid)
   geartrain queues
+  geartrain work mail -- ./send-mail                      # runs ./send-mail for each job
   geartrain pop mail --worker w1                          # prints the job, and the token of its lock
   geartrain complete JID --token TOKEN
 

@@ -33,6 +33,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(exit_code) = geartrain_process::run_hidden_command(&arguments) {
+        return exit_code;
+    }
     if password::is_on_command_line(&arguments) {
         return end(Err(Failure::Usage(password::ADVICE.to_owned())));
     }

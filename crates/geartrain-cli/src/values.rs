@@ -51,6 +51,25 @@ pub(crate) fn limit(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of bytes: `512mb`, or a number alone.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let end = lower.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(lower.len());
+    let (number, unit) = lower.split_at(end);
+    let shift = match unit.trim() {
+        "" | "b" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        _ => return Err(format!("{text:?} is not a size: write it like 512mb or 2gb")),
+    };
+    let number: Option<u64> = number.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(1 << shift))
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("{text:?} is not a size: write it like 512mb or 2gb"))
+}
+
 /// A unique key: any bytes.
 pub(crate) fn unique_key() -> impl TypedValueParser<Value = UniqueKey> {
     OsStringValueParser::new().try_map(|text| UniqueKey::new(text.as_encoded_bytes()))

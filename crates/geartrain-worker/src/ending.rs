@@ -207,6 +207,18 @@ impl Report {
         } += 1;
     }
 
+    /// The sum of two workers.
+    pub fn plus(self, other: Report) -> Report {
+        Report {
+            completed: self.completed + other.completed,
+            failed: self.failed + other.failed,
+            retried: self.retried + other.retried,
+            snoozed: self.snoozed + other.snoozed,
+            released: self.released + other.released,
+            lost: self.lost + other.lost,
+        }
+    }
+
     /// All attempts.
     pub fn attempts(&self) -> u64 {
         self.completed + self.failed + self.retried + self.snoozed + self.released + self.lost

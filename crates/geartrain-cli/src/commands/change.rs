@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::Done;
 use super::list::{self, find, jobs_done};
+use super::log::Message;
 use super::put::outcome;
 use super::select::{self, BulkArgs, Words};
 use crate::duration;
@@ -278,13 +279,8 @@ async fn change_dependencies(client: &Client, jid: Jid, change: DependChange, ou
     Ok(out.line(&view, people)?)
 }
 
-pub(super) async fn log(
-    client: &Client,
-    jid: Jid,
-    message: String,
-    data: Option<String>,
-    out: &mut Output<'_>,
-) -> Done {
-    client.run(Log { jid: jid.clone(), message, data }).await?;
+pub(super) async fn log(client: &Client, message: Message, out: &mut Output<'_>) -> Done {
+    let Message { jid, text, data } = message;
+    client.run(Log { jid: jid.clone(), message: text, data }).await?;
     Ok(out.line(&json!({ "jid": jid.to_string() }), "added to the history")?)
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Done;
+use super::work::own_job;
 use crate::batch::syntax_error;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -14,25 +15,24 @@ use crate::values::count;
 use crate::view::Number;
 use crate::{duration, payload, timestamp};
 use clap::Args;
-use geartrain::{Count, Jid, Klass, QueueName};
+use geartrain::{BadName, Count, Jid, Klass, QueueName};
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "geartrain log [OPTIONS]\n       geartrain log <JID> <MESSAGE> [--data <JSON>]",
+    override_usage = "geartrain log [OPTIONS]\n       geartrain log [JID] <MESSAGE> [--data <JSON>]",
     after_help = "Examples:
   geartrain log --since 2h --failed
   geartrain log --queue mail --since 2026-04-01T00:00:00Z --limit 1000 --json
   geartrain log JID 'half way' --data '{\"page\":7}'
+  geartrain log 'half way'                         # in a program that `geartrain work` started
 
 `geartrain server --result-log sqlite:FILE` writes the result log: every attempt at every job, when it started and
 ended, how, and its result. Prints the newest attempts, the latest last."
 )]
 pub(crate) struct LogArgs {
-    /// The job whose history to add a message to
-    #[arg(requires = "message")]
-    pub(super) jid: Option<Jid>,
+    /// The job whose history to add a message to [default: the job of this program, under `geartrain work`]
+    pub(super) jid: Option<String>,
     /// The message
-    #[arg(requires = "jid")]
     pub(super) message: Option<String>,
     /// A JSON object to store with the message
     #[arg(long, value_name = "JSON", value_parser = json_object, requires = "jid")]
@@ -61,6 +61,34 @@ pub(crate) struct LogArgs {
     /// The result log: sqlite:FILE
     #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
     result_log: Option<String>,
+}
+
+/// A message for the history of a job, and details of it.
+pub(super) struct Message {
+    pub(super) jid: Jid,
+    pub(super) text: String,
+    pub(super) data: Option<String>,
+}
+
+impl LogArgs {
+    /// The message to add; none if the result log is to be read.
+    pub(super) fn message(&self) -> Result<Option<Message>, Failure> {
+        let (jid, text) = match (&self.jid, &self.message) {
+            (None, _) => return Ok(None),
+            (Some(jid), Some(text)) => {
+                (jid.parse().map_err(|error: BadName| Failure::Usage(error.to_string()))?, text)
+            }
+            // One word is the message, if the job is known.
+            (Some(text), None) => match own_job() {
+                Some((jid, _)) => (jid, text),
+                None => {
+                    let why = "give a job id and a message; to read the result log, use --jid JID";
+                    return Err(Failure::Usage(why.to_owned()));
+                }
+            },
+        };
+        Ok(Some(Message { jid, text: text.clone(), data: self.data.clone() }))
+    }
 }
 
 fn json_object(text: &str) -> Result<String, String> {

@@ -7,6 +7,7 @@ pub(crate) mod config;
 pub(crate) mod drill;
 pub(crate) mod events;
 pub(crate) mod failed;
+mod gearman_slots;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
@@ -17,6 +18,7 @@ pub(crate) mod queue;
 pub(crate) mod recur;
 mod render;
 mod resubmit;
+pub(crate) mod run_worker;
 pub(crate) mod select;
 pub(crate) mod server;
 pub(crate) mod status;
@@ -26,6 +28,7 @@ mod wait;
 pub(crate) mod why;
 mod why_queue;
 pub(crate) mod work;
+mod worker_display;
 pub(crate) mod workers;
 
 use clap::Args;
@@ -35,7 +38,6 @@ use crate::args::{Cli, Verb};
 use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
 use crate::{args, password, timestamp, values};
-use log::LogArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct JidArg {
@@ -129,7 +131,11 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             "a drill starts its own servers: choose the disk with --disk, not a queue with --url".to_owned(),
         )),
         Verb::Drill(args) => drill::drill(args, out),
-        Verb::Log(args) if args.jid.is_none() => log::read(args, out),
+        Verb::Log(args) => match args.message()? {
+            None => log::read(args, out),
+            Some(message) => change::log(&geartrain::connect(&url).await?, message, out).await,
+        },
+        Verb::Work(args) => run_worker::work(&url, args, out),
         Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
@@ -197,9 +203,6 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Untrack(args) => change::track(client, args.jid, false, out).await,
         Verb::Depend(args) => change::depend(client, args, out).await,
         Verb::Undepend(args) => change::undepend(client, args, out).await,
-        Verb::Log(LogArgs { jid: Some(jid), message: Some(message), data, .. }) => {
-            change::log(client, jid, message, data, out).await
-        }
         Verb::Config(verb) => config::config(client, verb, out).await,
         Verb::Server(_)
         | Verb::Log(_)
@@ -210,7 +213,8 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Check(_)
         | Verb::Completions { .. }
         | Verb::Ping
-        | Verb::Version => Ok(()),
+        | Verb::Version
+        | Verb::Work(_) => Ok(()),
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct PopArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OrderArg {
+pub(super) enum OrderArg {
     /// From the first queue that has any
     Strict,
     /// One from each queue in turn
@@ -64,9 +64,9 @@ enum OrderArg {
 
 /// Proof that the caller holds the job's lock.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 struct HolderArgs {
-    /// The token that pop printed with the job
+    /// The token that pop printed with the job; not needed in a program that `geartrain work` started
     #[arg(long)]
     token: Option<Token>,
     /// The worker that popped the job, instead of the token
@@ -151,9 +151,13 @@ pub(crate) struct RetryArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  geartrain heartbeat JID --token 1.0
+
+A program that `geartrain work` started need not do this, unless it replaces the payload.")]
 pub(crate) struct HeartbeatArgs {
-    /// The job id
-    jid: Jid,
+    /// The job id [default: the job of this program, under `geartrain work`]
+    jid: Option<Jid>,
     #[command(flatten)]
     holder: HolderArgs,
     /// A new payload: text, @FILE, or - for standard input
@@ -162,15 +166,19 @@ pub(crate) struct HeartbeatArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(
+    allow_missing_positional = true,
+    after_help = "Examples:
   geartrain progress JID 3/10 --token 1.0 --left 90
+  geartrain progress 3/10                          # in a program that `geartrain work` started
 
-Clients that wait for the job receive it, and `geartrain status` shows it. It does not renew the lock.")]
+Clients that wait for the job receive it, and `geartrain status` shows it. It does not renew the lock."
+)]
 pub(crate) struct ProgressArgs {
-    /// The job id
-    jid: Jid,
+    /// The job id [default: the job of this program, under `geartrain work`]
+    jid: Option<Jid>,
     /// How much is done, of how much: 3/10
-    #[arg(value_name = "N/M", value_parser = portion)]
+    #[arg(value_name = "N/M", value_parser = portion, required = true)]
     portion: Portion,
     #[command(flatten)]
     holder: HolderArgs,
@@ -180,15 +188,19 @@ pub(crate) struct ProgressArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(
+    allow_missing_positional = true,
+    after_help = "Examples:
   geartrain chunk JID @part-1 --token 1.0
+  geartrain chunk @part-1                          # in a program that `geartrain work` started
 
-A chunk is not stored: only clients that wait at that moment receive it. It does not renew the lock.")]
+A chunk is not stored: only clients that wait at that moment receive it. It does not renew the lock."
+)]
 pub(crate) struct ChunkArgs {
-    /// The job id
-    jid: Jid,
+    /// The job id [default: the job of this program, under `geartrain work`]
+    jid: Option<Jid>,
     /// A part of the result: text, @FILE, or - for standard input
-    #[arg(allow_negative_numbers = true)]
+    #[arg(allow_negative_numbers = true, required = true)]
     data: Source,
     /// Send a warning, not a part of the result
     #[arg(long)]
@@ -256,7 +268,7 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
 }
 
 /// `<hostname>-<pid>`.
-fn default_worker() -> Result<WorkerName, Failure> {
+pub(super) fn default_worker() -> Result<WorkerName, Failure> {
     let host = gethostname::gethostname();
     let name = format!("{}-{}", host.to_string_lossy(), std::process::id());
     WorkerName::new(name).map_err(|error| Failure::Usage(format!("{error}; give a name with --worker")))
@@ -279,13 +291,29 @@ fn popped_card(job: &Popped, now: Timestamp) -> Vec<(&'static str, Cell)> {
     lines
 }
 
-fn holder(args: HolderArgs) -> Result<Holder, Failure> {
+/// The job that this program runs, if `geartrain work` started it.
+pub(super) fn own_job() -> Option<(Jid, Token)> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let jid = variable("GEARTRAIN_JOB_JID")?.parse().ok()?;
+    Some((jid, variable("GEARTRAIN_JOB_TOKEN")?.parse().ok()?))
+}
+
+/// The job id that was given, or that of the job that this program runs.
+fn jid(given: Option<Jid>) -> Result<Jid, Failure> {
+    given.or_else(|| own_job().map(|(jid, _)| jid)).ok_or_else(|| {
+        let why = "give a job id: only a program that `geartrain work` started has a job of its own";
+        Failure::Usage(why.to_owned())
+    })
+}
+
+fn holder(jid: &Jid, args: HolderArgs) -> Result<Holder, Failure> {
+    let own = || own_job().filter(|(own, _)| own == jid).map(|(_, token)| token);
     match (args.token, args.worker) {
         (Some(token), _) => Ok(Holder::Token(token)),
         (None, Some(worker)) => Ok(Holder::Worker(worker)),
-        (None, None) => {
-            Err(Failure::Usage("give --token or --worker: the holder of the job's lock".to_owned()))
-        }
+        (None, None) => own().map(Holder::Token).ok_or_else(|| {
+            Failure::Usage("give --token or --worker: the holder of the job's lock".to_owned())
+        }),
     }
 }
 
@@ -318,8 +346,12 @@ pub(super) async fn complete(client: &Client, args: CompleteArgs, out: &mut Outp
     let next = args.next.map(|queue| Next { delay, depends: args.depends, ..Next::new(queue) });
     let queue = next.as_ref().map(|next| next.queue.to_string());
     let (payload, result) = payload_and_result(args.payload.as_ref(), args.result.as_ref(), args.code, 0)?;
-    let complete =
-        Complete { payload, next, result, ..Complete::new(args.jid.clone(), holder(args.holder)?) };
+    let complete = Complete {
+        payload,
+        next,
+        result,
+        ..Complete::new(args.jid.clone(), holder(&args.jid, args.holder)?)
+    };
     let state = match client.run(complete).await? {
         CompleteReply::Complete => "complete",
         CompleteReply::Waiting => "waiting",
@@ -339,7 +371,7 @@ pub(super) async fn fail(client: &Client, args: FailArgs, out: &mut Output<'_>) 
     let fail = Fail {
         payload,
         result,
-        ..Fail::new(args.jid.clone(), holder(args.holder)?, args.group.clone(), args.message)
+        ..Fail::new(args.jid.clone(), holder(&args.jid, args.holder)?, args.group.clone(), args.message)
     };
     client.run(fail).await?;
     let view = json!({ "jid": args.jid.to_string(), "state": "failed", "group": args.group.as_str() });
@@ -357,7 +389,7 @@ pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>
         },
         group: args.group,
         message: args.message,
-        ..Retry::new(args.jid.clone(), holder(args.holder)?)
+        ..Retry::new(args.jid.clone(), holder(&args.jid, args.holder)?)
     };
     let remaining = client.run(retry).await?;
     let failed = remaining < 0;
@@ -372,34 +404,37 @@ pub(super) async fn retry(client: &Client, args: RetryArgs, out: &mut Output<'_>
 
 pub(super) async fn heartbeat(client: &Client, args: HeartbeatArgs, out: &mut Output<'_>) -> Done {
     let payload = new_payload(args.payload.as_ref())?;
-    let heartbeat = Heartbeat { jid: args.jid.clone(), holder: holder(args.holder)?, payload };
+    let jid = jid(args.jid)?;
+    let heartbeat = Heartbeat { jid: jid.clone(), holder: holder(&jid, args.holder)?, payload };
     let expires = client.run(heartbeat).await?;
-    let view = json!({ "jid": args.jid.to_string(), "expires": Number::from(expires) });
+    let view = json!({ "jid": jid.to_string(), "expires": Number::from(expires) });
     let now = out.now;
     Ok(out.line(&view, format_args!("lock expires {}", when(expires, now)))?)
 }
 
 pub(super) async fn progress(client: &Client, args: ProgressArgs, out: &mut Output<'_>) -> Done {
     let progress = Progressed { portion: args.portion, seconds_left: args.left };
-    client.run(Progress::new(args.jid.clone(), holder(args.holder)?, progress)).await?;
-    let view = json!({ "jid": args.jid.to_string(), "progress": ProgressView::new(progress) });
+    let jid = jid(args.jid)?;
+    client.run(Progress::new(jid.clone(), holder(&jid, args.holder)?, progress)).await?;
+    let view = json!({ "jid": jid.to_string(), "progress": ProgressView::new(progress) });
     Ok(out.line(&view, progress_text(progress))?)
 }
 
 pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>) -> Done {
     let kind = if args.warning { ChunkKind::Warning } else { ChunkKind::Data };
-    let (holder, bytes) = (holder(args.holder)?, args.data.read_as("chunk")?);
-    let told = client.run(Chunk { jid: args.jid.clone(), holder, kind, bytes }).await?;
+    let jid = jid(args.jid)?;
+    let (holder, bytes) = (holder(&jid, args.holder)?, args.data.read_as("chunk")?);
+    let told = client.run(Chunk { jid: jid.clone(), holder, kind, bytes }).await?;
     let people = match told {
         0 => "not sent: no client waits for this job".to_owned(),
         1 => "sent to 1 client".to_owned(),
         told => format!("sent to {told} clients"),
     };
-    Ok(out.line(&json!({ "jid": args.jid.to_string(), "told": told }), people)?)
+    Ok(out.line(&json!({ "jid": jid.to_string(), "told": told }), people)?)
 }
 
 pub(super) async fn release(client: &Client, args: ReleaseArgs, out: &mut Output<'_>) -> Done {
-    let release = Release::new(args.jid.clone(), holder(args.holder)?);
+    let release = Release::new(args.jid.clone(), holder(&args.jid, args.holder)?);
     client.run(Release { message: args.message, ..release }).await?;
     Ok(out.line(&json!({ "jid": args.jid.to_string() }), "released")?)
 }

@@ -1,0 +1,7 @@
+//! The integration tests of geartrain-process: one binary, a module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod launch;
+mod pool;
+mod process_table;
