@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fork;
+mod job_socket;
 mod launch;
 mod process_table;
