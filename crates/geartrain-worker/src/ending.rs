@@ -112,7 +112,10 @@ impl Finished {
                 };
                 Release { message: Some(message), ..Release::new(jid, holder) }.into()
             }
-            (_, Ending::Error(error)) if self.context.interruption() != Some(Interruption::TimedOut) => {
+            // A handler that was stopped and says why knows more than this worker.
+            (_, Ending::Error(error))
+                if self.context.interruption() != Some(Interruption::TimedOut) || error.group.is_some() =>
+            {
                 let delay = match error.action {
                     // At once, as a delay in the past: zero leaves the delay to the backoff.
                     Action::Retry { delay: Some(Duration::ZERO) } => Seconds::from(-1),
