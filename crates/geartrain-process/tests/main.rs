@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fork;
+mod job_socket;
 mod launch;
 mod pool;
 mod process_table;
