@@ -303,7 +303,7 @@ loop(work)
         } else {
             token.cancel();
             let verdict = running.await.unwrap();
-            assert!(verdict.starts_with(&retry_in("mail-pool-killed")), "{verdict}");
+            assert!(verdict.starts_with(&retry_in("mail-pool-stopped")), "{verdict}");
         }
         let next = fixture.run(&format!("next{number}"), "1").await;
         for pid in pids.split(' ') {
@@ -339,9 +339,9 @@ for line in sys.stdin:
     for (_, task) in running {
         verdicts.push(task.await.unwrap());
     }
-    let killed = "the child was killed: it did not stop working on the job";
-    assert_eq!(verdicts[0], format!("{}{killed:?}", retry_in("mail-pool-killed")));
-    let sibling = "the child was killed because of another of its jobs";
+    let stopped = "the child was stopped, because the job was interrupted";
+    assert_eq!(verdicts[0], format!("{}{stopped:?}", retry_in("mail-pool-stopped")));
+    let sibling = "the child was stopped because of another of its jobs";
     assert_eq!(verdicts[1], format!("Release, group: None, message: {sibling:?}"));
     assert!(!is_alive(&a));
     fixture.pool.shut_down().await;

@@ -116,7 +116,7 @@ pub(crate) struct WorkArgs {
     /// Time that a job may take; then the program is stopped and the job retried
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Sandbox")]
     limit_time: Option<Duration>,
-    /// The largest result; a program that writes more is stopped, and its job fails
+    /// The largest result; a program that writes more is stopped, and its job fails (with --push it is retried)
     #[arg(
         long,
         value_name = "SIZE",
@@ -148,20 +148,27 @@ enum Model {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Push")]
 struct PushArgs {
     /// Send each job as an HTTP POST to this URL, instead of running a program
     #[arg(
         long,
         value_name = "URL",
+        help_heading = "Push",
         conflicts_with_all = ["command", "model", "workdir", "limit_memory", "limit_cpu", "kill_after"]
     )]
     push: Option<String>,
     /// Sign requests with the secret in this file (whsec_...); twice while it is rotated
-    #[arg(long, value_name = "FILE", requires = "push")]
+    #[arg(long, value_name = "FILE", requires = "push", help_heading = "Push")]
     push_secret_file: Vec<PathBuf>,
     /// What happens to a job after a redirect or a client error (4xx) other than 429
-    #[arg(long, value_enum, value_name = "ACTION", requires = "push", default_value = "retry")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ACTION",
+        requires = "push",
+        default_value = "retry",
+        help_heading = "Push"
+    )]
     push_4xx: ClientErrorArg,
     /// How long a request may take, up to the end of the response
     #[arg(
@@ -169,11 +176,12 @@ struct PushArgs {
         value_name = "DURATION",
         value_parser = duration::parse,
         requires = "push",
-        default_value = "30s"
+        default_value = "30s",
+        help_heading = "Push"
     )]
     push_timeout: Duration,
     /// Trust the certificate authorities in this PEM file instead of the usual web roots
-    #[arg(long, value_name = "FILE", requires = "push")]
+    #[arg(long, value_name = "FILE", requires = "push", help_heading = "Push")]
     push_ca: Option<PathBuf>,
 }
 

@@ -47,8 +47,8 @@ pub(super) struct Member {
 enum Ending {
     /// It has run enough jobs or uses too much memory, or the pool is shut down.
     Retired,
-    /// It did not stop working on a cancelled job.
-    Stubborn,
+    /// It has an interrupted job, which it did not answer or cannot be asked about.
+    Interrupted,
     /// It closed its output or input.
     Closed(&'static str),
     /// It broke the protocol.
@@ -176,13 +176,13 @@ impl Member {
                 child.retire(self.options.grace).await;
                 return (true, answered);
             }
-            Ending::Stubborn => {
+            Ending::Interrupted => {
                 // One that read the cancel line had its grace period already.
                 if child.reads_cancel {
                     child.supervised.kill();
                 }
                 child.stop().await;
-                child.lose_stubborn().await;
+                child.lose_interrupted().await;
                 tracing::info!("child {} of the pool was stopped with its cancelled job", self.number);
                 return (true, answered);
             }
@@ -251,12 +251,12 @@ impl Member {
                 },
                 Some(number) = child.cancellations.next() => {
                     if number.is_some_and(|number| child.cancel(number, options.grace)) {
-                        return Ending::Stubborn;
+                        return Ending::Interrupted;
                     }
                 }
                 () = sleep_until(kill_at.unwrap_or(far)) => {
                     if kill_at.is_some() {
-                        return Ending::Stubborn;
+                        return Ending::Interrupted;
                     }
                 }
                 _ = &mut child.writer => return Ending::Closed("standard input"),
@@ -423,11 +423,11 @@ impl Child {
     }
 
     /// After the child was stopped because of cancelled jobs: the others are not to blame.
-    async fn lose_stubborn(&mut self) {
+    async fn lose_interrupted(&mut self) {
         let now = Instant::now();
         for (_, running) in self.jobs.drain() {
             let is_late = running.kill_at.is_some_and(|at| at <= now);
-            let lost = if is_late { Lost::Stubborn } else { Lost::Sibling };
+            let lost = if is_late { Lost::Stopped } else { Lost::Sibling };
             let _ = running.assignment.messages.send(Err(lost)).await;
         }
         self.lose_deferred().await;

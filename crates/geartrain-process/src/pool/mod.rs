@@ -120,9 +120,9 @@ enum Lost {
     Protocol(String),
     /// It ended.
     Exit(String),
-    /// It was killed because it did not stop working on this job.
-    Stubborn,
-    /// It was killed for another job's sake.
+    /// It was stopped, because the job was interrupted and it did not answer.
+    Stopped,
+    /// It was stopped because of another of its jobs.
     Sibling,
 }
 
@@ -131,11 +131,9 @@ impl Lost {
         let (kind, message) = match self {
             Lost::Protocol(message) => ("protocol", message),
             Lost::Exit(message) => ("exit", message),
-            Lost::Stubborn => {
-                ("killed", "the child was killed: it did not stop working on the job".to_owned())
-            }
+            Lost::Stopped => ("stopped", "the child was stopped, because the job was interrupted".to_owned()),
             Lost::Sibling => {
-                return JobError::release("the child was killed because of another of its jobs");
+                return JobError::release("the child was stopped because of another of its jobs");
             }
         };
         delayed(JobError::retry(message).group(format!("{queue}-pool-{kind}")), retry_delay)
