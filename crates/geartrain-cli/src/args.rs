@@ -88,7 +88,7 @@ pub(crate) enum Verb {
     Progress(ProgressArgs),
     /// Send a part of the result to the clients that wait for a job
     Chunk(ChunkArgs),
-    /// Return a job to the front of its queue without using up a retry
+    /// Return a job to its queue without using up a retry
     #[command(visible_alias = "hand-back")]
     Release(ReleaseArgs),
     /// Announce which jobs a worker can run

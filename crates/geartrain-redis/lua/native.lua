@@ -576,8 +576,11 @@ function operations.Chunk(fields)
 end
 
 function operations.HandBack(fields)
+  local delay = fields[4] or 0
+  if delay < 0 then bad('delay', 'must not be negative, and is ' .. exact(delay) .. ' seconds') end
+  check_delay(delay)
   check_size('message', fields[3])
-  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]), message = fields[3] })
+  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]), message = fields[3], delay = delay })
   return NIL
 end
 

@@ -319,6 +319,7 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::EventLogged { event: Box::new(Event::Track { jid: uuid() }), at: Some(at(37.0)) },
         Delta::RatesSampled(Some(at(38.0))),
         Delta::RatesSampled(None),
+        Delta::Snooze(300, at(39.5)),
     ]);
     samples
 }
@@ -390,7 +391,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=66), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=67), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));

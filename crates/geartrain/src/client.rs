@@ -14,8 +14,8 @@ use crate::socket::SocketServer;
 use crate::{
     Answer, Awaited, Backend, Backup, BackupStep, BackupSummary, BackupTarget, Call, Cancel, Complete,
     CompleteReply, Ended, Error, Fail, Get, Group, Heartbeat, Jid, Job, Next, Operation, Payload, Pop,
-    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, ResultStream, Retry, Subscription,
-    Timestamp, WorkerName,
+    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Release, ResultStream, Retry,
+    Subscription, Timestamp, WorkerName,
 };
 
 /// A connection to a queue. Clones share it.
@@ -368,8 +368,8 @@ impl Client {
     /// if there was none, and the job failed.
     ///
     /// With a delay of zero the job waits as its [backoff](PutRequest::backoff) says, or as
-    /// [the default](crate::Backoff::DEFAULT) if it has none; another delay replaces both. To hand back a job
-    /// without using up a retry, use [`Release`](crate::Release), which has no delay.
+    /// [the default](crate::Backoff::DEFAULT) if it has none; another delay replaces both. To give back a job
+    /// without using up a retry, use [`snooze`](Client::snooze) or [`Release`](crate::Release).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -386,6 +386,25 @@ impl Client {
     pub async fn retry(&self, job: &Popped, delay: Duration) -> Result<i64, Error> {
         let delay = delay.into();
         self.run(Retry { delay, ..Retry::new(job.jid.clone(), job.holder()) }).await
+    }
+
+    /// Returns a job to its queue without using up a retry, to run again after a delay. Without a delay it goes
+    /// to the front of its queue.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// use geartrain::StateName;
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// client.snooze(&job, Duration::from_secs(300)).await?;
+    /// let job = client.get(&job.jid).await?.expect("it is there");
+    /// assert_eq!((job.state.name(), job.remaining), (StateName::Scheduled, 5));
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn snooze(&self, job: &Popped, delay: Duration) -> Result<(), Error> {
+        self.run(Release { delay: delay.into(), ..Release::of(job) }).await
     }
 
     /// Removes a job, unless it is complete or another job depends on it. Returns whether it was removed.

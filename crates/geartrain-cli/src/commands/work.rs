@@ -199,11 +199,15 @@ pub(crate) struct ChunkArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For a worker that shuts down: no retry is used up. If the work went wrong, use `geartrain retry`."
+    after_help = "For a worker that shuts down or, with --delay, for a job that cannot run yet: no retry is
+used up. If the work went wrong, use `geartrain retry`."
 )]
 pub(crate) struct ReleaseArgs {
     /// The job id
     jid: Jid,
+    /// Do not run it again for this long [default: return it to the front of its queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    delay: Option<Duration>,
     /// Why, for the job's history
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
@@ -400,6 +404,13 @@ pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>
 
 pub(super) async fn release(client: &Client, args: ReleaseArgs, out: &mut Output<'_>) -> Done {
     let release = Release::new(args.jid.clone(), holder(args.holder)?);
-    client.run(Release { message: args.message, ..release }).await?;
-    Ok(out.line(&json!({ "jid": args.jid.to_string() }), "released")?)
+    let delay = args.delay.map_or(Seconds::ZERO, Seconds::from);
+    client.run(Release { message: args.message, delay, ..release }).await?;
+    let people = match args.delay {
+        Some(delay) if !delay.is_zero() => {
+            format!("released, and scheduled in {}", duration::format(delay.as_secs_f64()))
+        }
+        _ => "released".to_owned(),
+    };
+    Ok(out.line(&json!({ "jid": args.jid.to_string() }), people)?)
 }

@@ -245,7 +245,7 @@ operations! {
     Progress => (),
     /// Sends data or a warning to a job's result streams. Replies with how many submissions receive it.
     Chunk => u64,
-    /// Returns a job to the front of its queue without using up a retry.
+    /// Returns a job to its queue without using up a retry.
     Release as "HandBack" => (),
     /// Reports a dead worker: its jobs go back to the front of their queues. Replies with these jobs, in the
     /// order in which they were popped.

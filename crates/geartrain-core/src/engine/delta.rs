@@ -209,6 +209,8 @@ pub enum Delta {
     TombstoneDropped(Jid),
     /// A job is put again into a queue as it is: with its klass, payload, priority, retries and tags.
     Requeue(RowId, NameId, Timestamp),
+    /// A worker gives a job back, which is scheduled for a time.
+    Snooze(RowId, Timestamp),
 }
 
 impl Delta {
@@ -300,6 +302,7 @@ impl Delta {
             | Delta::Release(row, _)
             | Delta::ToFront(row)
             | Delta::Requeue(row, ..)
+            | Delta::Snooze(row, _)
             | Delta::RunWithout(row, ..)
             | Delta::AttemptEnded { row, .. }
             | Delta::Canceled { row, .. }

@@ -574,6 +574,10 @@ cases! {
     }
     crashes => {
         handing_back_costs_nothing,
+        a_snoozed_job_is_scheduled,
+        a_snoozed_job_waits_as_others_do,
+        a_snooze_in_grace_ends_the_warning,
+        a_snooze_has_its_limits,
         only_the_holder_hands_back,
         what_is_handed_back_goes_to_the_front,
         the_front_is_behind_what_was_timed_out,
@@ -594,6 +598,7 @@ cases! {
         death_in_grace_gives_jobs_back,
         what_is_put_back_begins_anew,
         a_waiting_worker_gets_what_comes_back,
+        a_waiting_worker_gets_what_was_snoozed,
     }
     capabilities => {
         a_roll_call_counts_each_worker_once,

@@ -417,6 +417,10 @@ impl Model {
             }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
             Command::Release(back) => {
+                validate_delay(back.delay, false)?;
+                if back.delay < Seconds::ZERO {
+                    return Err(bad_argument("delay"));
+                }
                 self.fits("message", back.message.as_deref().unwrap_or_default().as_bytes())
             }
             Command::Cancel(cancel) => validate_because(cancel.because.as_deref()),

@@ -276,8 +276,14 @@ impl Generator {
                     self.moments.push(kept.until.get());
                 }
             }
-            (Command::Retry(Retry { jid, .. }) | Command::Release(Release { jid, .. }), Ok(_)) => {
+            (
+                Command::Retry(Retry { jid, delay, .. }) | Command::Release(Release { jid, delay, .. }),
+                Ok(_),
+            ) => {
                 self.forget_attempts(jid);
+                if *delay > Seconds::ZERO {
+                    self.moments.push(self.now + delay.get());
+                }
             }
             (Command::WorkerLost(_), Ok(Reply::WorkerLost(jids))) => {
                 jids.iter().for_each(|jid| self.forget_attempts(jid))
@@ -871,7 +877,10 @@ impl Generator {
     fn release(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
         let message = self.maybe(40, Generator::message);
-        Release { jid, holder, message }.into()
+        // One error at a time: which of two is reported is not specified.
+        let is_good = message.as_ref().is_none_or(|message| message.len() <= PAYLOAD_BYTES_MAX);
+        let delay = if is_good && self.percent(40) { self.delay() } else { Seconds::ZERO };
+        Release { jid, holder, message, delay }.into()
     }
 
     fn worker_lost(&mut self) -> Command {

@@ -190,6 +190,20 @@ fn a_worker_reports_progress_and_releases_a_job() {
 }
 
 #[test]
+fn a_job_is_released_for_later() {
+    let shell = shell();
+    shell.run("put q k --jid a --retries 0");
+    let token = shell.pop("q");
+    assert_eq!(
+        shell.run(&format!("release a --token {token} --delay 5m")),
+        "released, and scheduled in 5m\n"
+    );
+    let job = shell.json("get a");
+    assert_eq!((&job["state"], &job["remaining"]), (&json!("scheduled"), &json!(0)));
+    assert_eq!(job["history"][2]["reason"], "released");
+}
+
+#[test]
 fn the_jobs_of_a_lost_worker_go_to_others_until_the_crash_limit() {
     let shell = shell();
     shell.run("put q k --jid a --crashes 2");
