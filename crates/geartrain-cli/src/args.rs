@@ -25,7 +25,8 @@ use crate::commands::server::{LuaArgs, ServerArgs};
 use crate::commands::status::StatusArgs;
 use crate::commands::why::WhyArgs;
 use crate::commands::work::{
-    ChunkArgs, CompleteArgs, FailArgs, HeartbeatArgs, PopArgs, ProgressArgs, ReleaseArgs, RetryArgs,
+    ChunkArgs, CompleteArgs, FailArgs, HeartbeatArgs, PopArgs, ProgressArgs, ReleaseArgs, RelockArgs,
+    RetryArgs,
 };
 use crate::commands::workers::{AnnounceArgs, RollCallArgs, WorkerLostArgs, WorkersArgs};
 use crate::commands::{JidArg, JidsArg, QueuesArg};
@@ -91,6 +92,8 @@ pub(crate) enum Verb {
     /// Return a job to its queue without using up a retry
     #[command(visible_alias = "hand-back")]
     Release(ReleaseArgs),
+    /// Lock the running jobs of a restarted worker again
+    Relock(RelockArgs),
     /// Announce which jobs a worker can run
     Announce(AnnounceArgs),
 
@@ -196,7 +199,18 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Submit jobs", &["put", "recur"]),
     (
         "Work on jobs",
-        &["pop", "complete", "fail", "retry", "heartbeat", "progress", "chunk", "release", "announce"],
+        &[
+            "pop",
+            "complete",
+            "fail",
+            "retry",
+            "heartbeat",
+            "progress",
+            "chunk",
+            "release",
+            "relock",
+            "announce",
+        ],
     ),
     (
         "Inspect",

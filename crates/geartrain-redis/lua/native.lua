@@ -584,6 +584,14 @@ function operations.HandBack(fields)
   return NIL
 end
 
+function operations.Relock(fields)
+  local before = fields[4]
+  local locked = pop.relock({ worker = fields[1], queues = list_of(fields[2]), count = fields[3],
+    before = before and match(before, '^%d+'), show = packed_popped })
+  table.insert(locked, 1, packed_head(#locked, 144, 220))
+  return locked
+end
+
 function operations.Gone(fields)
   return pack(capabilities.worker_lost(fields[1], fields[2]))
 end

@@ -14,7 +14,7 @@ use crate::socket::SocketServer;
 use crate::{
     Answer, Awaited, Backend, Backup, BackupStep, BackupSummary, BackupTarget, Call, Cancel, Complete,
     CompleteReply, Ended, Error, Fail, Get, Group, Heartbeat, Jid, Job, Next, Operation, Payload, Pop,
-    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Release, ResultStream, Retry,
+    PopReply, Popped, Put, PutRequest, QueueCounts, QueueName, Queues, Release, Relock, ResultStream, Retry,
     Subscription, Timestamp, WorkerName,
 };
 
@@ -331,6 +331,33 @@ impl Client {
     /// ```
     pub async fn pop_any(&self, pop: Pop, wait: Duration) -> Result<PopReply, Error> {
         Ok(self.backend.pop_or_wait(pop, seconds("wait", wait)?).await?)
+    }
+
+    /// Locks all running jobs of a worker again that was restarted, in these queues or, if none is given, in
+    /// all: each has a new token, and the earlier one is refused from now on. No retry is used up. To be
+    /// called before the worker pops, with a name that no other process has.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let before = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// let jobs = client.relock("worker-1", &["mail"]).await?;
+    /// assert_eq!((jobs.len(), &jobs[0].jid), (1, &before.jid));
+    /// assert!(client.complete(&before).await.is_err());
+    /// client.complete(&jobs[0]).await?;
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn relock(&self, worker: &str, queues: &[&str]) -> Result<Vec<Popped>, Error> {
+        let queues = queues.iter().map(|queue| QueueName::new(*queue)).collect::<Result<_, _>>()?;
+        let mut relock = Relock { queues, ..Relock::new(WorkerName::new(worker)?) };
+        let mut jobs = Vec::new();
+        loop {
+            let page = self.run(relock.clone()).await?;
+            let Some(first) = page.first() else { return Ok(jobs) };
+            relock.before.get_or_insert(first.lock.token);
+            jobs.extend(page);
+        }
     }
 
     /// Renews the lock of a running job. Returns when the new lock expires.

@@ -211,6 +211,9 @@ pub enum Delta {
     Requeue(RowId, NameId, Timestamp),
     /// A worker gives a job back, which is scheduled for a time.
     Snooze(RowId, Timestamp),
+    /// A worker that was restarted gets a job again that it has, with a new lock and a new fencing token.
+    /// Unlike a pop it must be synced: the earlier token was good until now, and must not be so again.
+    Relock { row: RowId, now: Timestamp, expires: Timestamp },
 }
 
 impl Delta {
@@ -303,6 +306,7 @@ impl Delta {
             | Delta::ToFront(row)
             | Delta::Requeue(row, ..)
             | Delta::Snooze(row, _)
+            | Delta::Relock { row, .. }
             | Delta::RunWithout(row, ..)
             | Delta::AttemptEnded { row, .. }
             | Delta::Canceled { row, .. }

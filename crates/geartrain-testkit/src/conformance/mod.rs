@@ -43,6 +43,7 @@ pub mod put;
 pub mod reading;
 pub mod ready;
 pub mod recur;
+pub mod relock;
 pub mod results;
 pub mod select;
 pub mod several_queues;
@@ -600,6 +601,19 @@ cases! {
         a_waiting_worker_gets_what_comes_back,
         a_waiting_worker_gets_what_was_snoozed,
     }
+    relock => {
+        a_restarted_worker_locks_its_jobs_again,
+        what_is_locked_again_comes_in_pages,
+        a_relock_may_be_for_some_queues,
+        an_expired_lock_is_renewed_unless_it_was_taken_over,
+        only_running_jobs_are_locked_again,
+        no_limit_stops_a_relock,
+        a_relock_begins_an_attempt,
+        a_relock_measures_no_wait,
+        a_relock_of_a_tracked_job_is_told,
+        a_relock_is_a_sign_of_life,
+        a_relock_has_its_limits,
+    }
     capabilities => {
         a_roll_call_counts_each_worker_once,
         a_roll_call_without_announcements_finds_no_worker,
@@ -897,6 +911,7 @@ mod tests {
             include_str!("results.rs"),
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
+            include_str!("relock.rs"),
             include_str!("capabilities.rs"),
             include_str!("attempts.rs"),
             include_str!("canceled.rs"),

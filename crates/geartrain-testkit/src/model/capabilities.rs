@@ -139,13 +139,18 @@ impl Model {
         self.abandon_if_unwanted(jid);
     }
 
-    pub(super) fn gone(&mut self, now: Timestamp, gone: &WorkerLost) -> Vec<Jid> {
-        let worker = &gone.worker;
-        let held = jids(self.container(|job| {
+    /// The running jobs in a worker's list, or that it was warned about, in the order of their tokens.
+    pub(super) fn held_by(&self, worker: &WorkerName) -> Vec<Jid> {
+        jids(self.container(|job| {
             let known = job.listed.is_some() || job.grace;
             let running = job.place.state() == StateName::Running && known;
             (running && job.worker.as_ref() == Some(worker)).then_some(job.token)
-        }));
+        }))
+    }
+
+    pub(super) fn gone(&mut self, now: Timestamp, gone: &WorkerLost) -> Vec<Jid> {
+        let worker = &gone.worker;
+        let held = self.held_by(worker);
         if held.is_empty() && !self.workers.contains_key(worker) && !self.abilities.contains_key(worker) {
             return held;
         }
