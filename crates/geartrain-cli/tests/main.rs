@@ -20,3 +20,4 @@ mod server;
 mod server_process;
 mod service;
 mod shared;
+mod work;
