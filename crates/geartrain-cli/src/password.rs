@@ -48,6 +48,11 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<Password>, Failure> {
     }
 }
 
+/// Whether all users of this machine can read a file.
+pub(crate) fn is_readable_by_others(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.permissions().mode() & READABLE_BY_OTHERS != 0)
+}
+
 fn read_file(path: &Path) -> Result<Password, String> {
     let text_of = |error: io::Error| error.to_string();
     let file = File::open(path).map_err(text_of)?;

@@ -21,3 +21,4 @@ mod server_process;
 mod service;
 mod shared;
 mod work;
+mod work_models;

@@ -270,7 +270,7 @@ async fn closed<T>(reader: tokio::task::JoinHandle<T>) -> Option<T> {
 }
 
 /// Tags are not part of a pop. Queues that do not tell have none.
-async fn tags(context: &Context) -> Vec<Tag> {
+pub(crate) async fn tags(context: &Context) -> Vec<Tag> {
     if let Some(job) = &context.job().job {
         return job.tags.clone();
     }

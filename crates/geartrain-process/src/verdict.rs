@@ -127,7 +127,7 @@ fn is_out_of_memory(ended: Ended, limits: Limits, stderr: &str) -> bool {
     ended.out_of_memory || (limits.memory_bytes.is_some() && ended.code != Some(EXIT_FAIL) && says_so())
 }
 
-fn megabytes(bytes: u64) -> String {
+pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 

@@ -163,6 +163,23 @@ impl SlotDirectory {
         DirBuilder::new().mode(0o700).recursive(true).create(path)
     }
 
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        fs::read_dir(&self.0).is_ok_and(|mut entries| entries.next().is_none())
+    }
+
+    /// Removes what is in it, and keeps the directory itself: it is the current directory of a running program.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.0)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => SlotDirectory(entry.path()).remove()?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
+    }
+
     /// The standard library opens each directory relative to its parent, without following links.
     fn remove(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.0) {

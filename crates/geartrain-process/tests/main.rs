@@ -5,4 +5,5 @@
 mod fork;
 mod job_socket;
 mod launch;
+mod pool;
 mod process_table;

@@ -4,5 +4,6 @@ mod handlers;
 mod interruption;
 mod layers;
 mod order;
+mod outage;
 mod shutdown;
 mod support;

@@ -1,4 +1,4 @@
-//! `geartrain work`: runs a program for each job.
+//! `geartrain work`: runs programs for jobs, or sends jobs to a URL.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -12,7 +12,11 @@ use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
 use geartrain::worker::{JobService, Order, Report, Worker, WorkerError};
 use geartrain::{Backend, Count, Klass, QueueName, Target, WorkerName};
-use geartrain_process::{CommandError, ForkModel, Launcher, Limits, WorkDirectories, WorkDirectoryError};
+use geartrain_process::{
+    CommandError, ForkModel, Launcher, Limits, Pool, PoolError, PoolOptions, WorkDirectories,
+    WorkDirectoryError,
+};
+use geartrain_push::{ClientErrorPolicy, Push, PushOptions, Secret};
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
@@ -22,23 +26,29 @@ use super::work::{OrderArg, default_worker};
 use super::worker_display::{Display, DisplayWriter};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::values::{at_least_one, size};
-use crate::{duration, text};
+use crate::values::{at_least_one, limit, size};
+use crate::{duration, password, text};
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "geartrain work [OPTIONS] <QUEUE>... -- <CMD> [ARGS]...",
+    override_usage = "geartrain work [OPTIONS] <QUEUE>... -- <CMD> [ARGS]...
+       geartrain work [OPTIONS] <QUEUE>... --push <URL>",
     after_help = r#"Examples:
   geartrain work mail -- ./send-mail
   geartrain work mail thumbnails --order round-robin --concurrency 8 -- python3 handler.py
   geartrain work video --limit-memory 2gb --limit-time 1h --grace 5m -- ffmpeg -i - -f webm -
   geartrain work mail --drain -- sh -c 'jq -r .to | xargs ./send'
+  geartrain work mail --model pool --concurrency 8 -- python3 child.py
+  geartrain work mail --push https://example.org/jobs --push-secret-file secret
 
 Each job starts the program in an empty directory of its own. The payload is its standard input, its standard
 output is the result. Exit code 0 completes the job, 75 retries it, 64 fails it for good, any other retries it as
 its backoff says. GEARTRAIN_JOB_JID, _QUEUE, _KLASS, _ATTEMPT, _PRIORITY, _TAGS, _WORKER, _TOKEN and _DEADLINE tell
 about the job. `geartrain progress 3/10` and `geartrain log TEXT` need no job id inside, and lines
 `progress 3/10` or `log TEXT` on descriptor 3 do the same.
+
+With --model pool, programs are long-lived and get one job after the other as JSON lines. With --push, no program
+is started: each job is an HTTP POST, whose response completes it (2xx, with the body as the result) or retries it.
 
 SIGTERM and SIGINT take no more jobs, wait for --grace, and hand the rest back without using up a retry; a second
 signal hands back at once. SIGQUIT waits for running jobs however long they take; SIGUSR1 logs them."#
@@ -48,7 +58,7 @@ pub(crate) struct WorkArgs {
     #[arg(required = true, value_name = "QUEUE")]
     queues: Vec<QueueName>,
     /// The program to run for each job, and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "push", value_name = "CMD")]
     command: Vec<OsString>,
     /// Take only jobs of this klass; may be repeated [default: all]
     #[arg(long = "klass", value_name = "KLASS")]
@@ -56,7 +66,7 @@ pub(crate) struct WorkArgs {
     /// Which queue's jobs come first
     #[arg(long, value_enum, default_value_t = OrderArg::Strict)]
     order: OrderArg,
-    /// How many jobs run at the same time [default: the number of processors]
+    /// How many jobs run at the same time [default: the number of processors, times --slots; 32 with --push]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     concurrency: Option<Count>,
     /// How programs are run
@@ -83,6 +93,17 @@ pub(crate) struct WorkArgs {
     /// Delay retries by this long [default: the job's backoff]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     retry_delay: Option<Duration>,
+    /// How many jobs each program has at once, if it can work on several [default: 1]
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Pool")]
+    slots: Option<Count>,
+    /// Replace a program after this many jobs
+    #[arg(long, value_name = "N", value_parser = limit, help_heading = "Pool")]
+    max_jobs: Option<u64>,
+    /// Replace a program that has more memory than this after a job, like 512mb
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Pool")]
+    max_memory: Option<u64>,
+    #[command(flatten)]
+    push: PushArgs,
     /// The directory for the working directories of programs [default: a temporary one]
     #[arg(long, value_name = "DIR", help_heading = "Sandbox")]
     workdir: Option<PathBuf>,
@@ -95,7 +116,7 @@ pub(crate) struct WorkArgs {
     /// Time that a job may take; then the program is stopped and the job retried
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Sandbox")]
     limit_time: Option<Duration>,
-    /// The largest result; a program that writes more is stopped, and its job fails
+    /// The largest result; a program that writes more is stopped, and its job fails (with --push it is retried)
     #[arg(
         long,
         value_name = "SIZE",
@@ -122,7 +143,58 @@ pub(crate) struct WorkArgs {
 enum Model {
     /// One process per job: payload on standard input, result on standard output
     Fork,
+    /// Long-lived processes: jobs as JSON lines on standard input, answers on standard output
+    Pool,
 }
+
+#[derive(Debug, Args)]
+struct PushArgs {
+    /// Send each job as an HTTP POST to this URL, instead of running a program
+    #[arg(
+        long,
+        value_name = "URL",
+        help_heading = "Push",
+        conflicts_with_all = ["command", "model", "workdir", "limit_memory", "limit_cpu", "kill_after"]
+    )]
+    push: Option<String>,
+    /// Sign requests with the secret in this file (whsec_...); twice while it is rotated
+    #[arg(long, value_name = "FILE", requires = "push", help_heading = "Push")]
+    push_secret_file: Vec<PathBuf>,
+    /// What happens to a job after a redirect or a client error (4xx) other than 429
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ACTION",
+        requires = "push",
+        default_value = "retry",
+        help_heading = "Push"
+    )]
+    push_4xx: ClientErrorArg,
+    /// How long a request may take, up to the end of the response
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        requires = "push",
+        default_value = "30s",
+        help_heading = "Push"
+    )]
+    push_timeout: Duration,
+    /// Trust the certificate authorities in this PEM file instead of the usual web roots
+    #[arg(long, value_name = "FILE", requires = "push", help_heading = "Push")]
+    push_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ClientErrorArg {
+    /// Retry it
+    Retry,
+    /// Fail it for good
+    Fail,
+}
+
+/// How many requests are under way at once by default.
+const PUSH_CONCURRENCY: usize = 32;
 
 /// The smallest limit under which a program can start at all.
 const MEMORY_MIN: u64 = 1 << 20;
@@ -152,12 +224,13 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
         Some(name) => name.clone(),
         None => default_worker()?,
     };
-    let concurrency = args.concurrency.map_or_else(processors, Count::get);
+    refuse_pool_options(&args)?;
+    let concurrency = args.concurrency.map_or_else(|| default_concurrency(&args), Count::get);
     let display = (out.err_is_terminal && !out.json).then(|| Display::new(&args.queues, concurrency));
     start_log(&args.log, display.as_ref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let model = model(&args, &name, concurrency)?;
+        let model = model(&args, &name, concurrency).await?;
         let observe = display.clone();
         let build = |backend: Arc<dyn Backend>, name: &str, concurrency: usize| {
             let observe = observe.clone();
@@ -228,19 +301,29 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
     Ok(out.line(&view, format_args!("{} completed{others}", text::count(report.completed, "job")))?)
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+fn default_concurrency(args: &WorkArgs) -> usize {
+    match args.push.push {
+        Some(_) => PUSH_CONCURRENCY,
+        None => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            processors.saturating_mul(args.slots.map_or(1, Count::get))
+        }
+    }
 }
 
-/// The process model of the command line.
-fn model(args: &WorkArgs, name: &WorkerName, concurrency: usize) -> Result<RunningModel, Failure> {
+/// The model of the command line.
+async fn model(args: &WorkArgs, name: &WorkerName, concurrency: usize) -> Result<RunningModel, Failure> {
+    if let Some(url) = &args.push.push {
+        let service = JobService::new(push(url, args)?);
+        return Ok(RunningModel { service, idle: Box::pin(std::future::ready(())) });
+    }
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
     let limits = Limits { memory_bytes: args.limit_memory, cpu: args.limit_cpu };
     let launcher = Launcher::new(program, arguments)?.limits(limits).kill_after(args.kill_after);
     let directories = WorkDirectories::create(args.workdir.as_deref(), name.as_str())?;
+    let result_max = usize::try_from(args.limit_result).unwrap_or(usize::MAX);
     match args.model {
         Model::Fork => {
-            let result_max = usize::try_from(args.limit_result).unwrap_or(usize::MAX);
             let fork = ForkModel::new(launcher, directories, concurrency)
                 .result_bytes_max(result_max)
                 .retry_delay(args.retry_delay);
@@ -248,6 +331,52 @@ fn model(args: &WorkArgs, name: &WorkerName, concurrency: usize) -> Result<Runni
             let idle = Box::pin(async move { running.idle().await });
             Ok(RunningModel { service: JobService::new(fork), idle })
         }
+        Model::Pool => {
+            let mut options = PoolOptions::default();
+            options.slots = args.slots.map_or(1, Count::get).min(concurrency);
+            options.children = concurrency.div_ceil(options.slots);
+            (options.max_jobs, options.max_memory_bytes) = (args.max_jobs, args.max_memory);
+            (options.grace, options.retry_delay) = (args.kill_after, args.retry_delay);
+            options.result_bytes_max = result_max;
+            let pool = Pool::start(launcher, Arc::new(directories), options).await?;
+            let running = pool.clone();
+            let idle = Box::pin(async move { running.shut_down().await });
+            Ok(RunningModel { service: JobService::new(pool), idle })
+        }
+    }
+}
+
+fn push(url: &str, args: &WorkArgs) -> Result<Push, Failure> {
+    let mut options = PushOptions::default();
+    for file in &args.push.push_secret_file {
+        options.secrets.push(Secret::from_file(file).map_err(|error| Failure::Usage(error.to_string()))?);
+        if password::is_readable_by_others(file) {
+            let file = file.display();
+            tracing::warn!("all users of this machine can read the secret file {file}: chmod 600 it");
+        }
+    }
+    options.client_errors = match args.push.push_4xx {
+        ClientErrorArg::Retry => ClientErrorPolicy::Retry,
+        ClientErrorArg::Fail => ClientErrorPolicy::Fail,
+    };
+    (options.timeout, options.retry_delay) = (args.push.push_timeout, args.retry_delay);
+    options.authorities = args.push.push_ca.clone();
+    options.response_bytes_max = usize::try_from(args.limit_result).unwrap_or(usize::MAX);
+    Push::new(url, options).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Options of the pool model, if another model is chosen.
+fn refuse_pool_options(args: &WorkArgs) -> Result<(), Failure> {
+    let given = [
+        (args.slots.is_some(), "--slots"),
+        (args.max_jobs.is_some(), "--max-jobs"),
+        (args.max_memory.is_some(), "--max-memory"),
+    ];
+    match given.iter().find(|(is_given, _)| *is_given) {
+        Some((_, flag)) if args.model != Model::Pool => {
+            Err(Failure::Usage(format!("{flag} needs --model pool: other models have no lasting programs")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -285,6 +414,12 @@ fn start_log(filter: &str, display: Option<&Display>) -> Result<(), Failure> {
 
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Failure {
+        Failure::Usage(error.to_string())
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Failure {
         Failure::Usage(error.to_string())
     }
 }

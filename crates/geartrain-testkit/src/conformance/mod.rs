@@ -742,6 +742,7 @@ cases! {
         complete_jobs_are_selected_by_their_last_queue,
         ages_and_attempts_are_compared,
         payloads_are_selected_by_a_path,
+        pages_together_show_each_job_once,
         pages_show_a_job_once_while_others_come_and_go,
         pages_show_a_failed_job_once_while_others_are_unfailed,
         jobs_of_forgotten_queues_are_selected,
