@@ -401,6 +401,7 @@ mod tests {
             ("docs/performance.md", include_str!("../../../docs/performance.md")),
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
+            ("docs/workers.md", include_str!("../../../docs/workers.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

@@ -100,10 +100,9 @@ impl Finished {
                 Fail { result, ..Fail::new(jid, holder, self.group(error), clipped(&error.message)) }.into()
             }
             (AttemptEnding::Snoozed, Ending::Error(JobError { action: Action::Snooze { delay }, .. })) => {
-                // TODO-MERGE: Release { delay }
-                let _ = delay;
-                Release { message: Some("snoozed by its handler".to_owned()), ..Release::new(jid, holder) }
-                    .into()
+                let message = Some(clipped(self.message().unwrap_or_default()));
+                let delay = Seconds::from(*delay);
+                Release { message, delay, ..Release::new(jid, holder) }.into()
             }
             (AttemptEnding::Released, ending) => {
                 let message = match ending {

@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use geartrain_core::{
     Announce, AnnounceChange, Answer, Backend, BackendError, Call, Capability, Count, Klass, Pop, PopOrder,
-    PopReply, Popped, QueueName, Refusal, Release, Reply, Seconds, WorkerName,
+    PopReply, Popped, QueueName, Refusal, Release, Relock, Reply, Seconds, Token, WorkerName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep_until};
@@ -77,6 +77,10 @@ pub(crate) struct Runner {
     turn: usize,
     /// The last pop found no job, or fewer than there were slots.
     is_empty: bool,
+    /// Jobs that an earlier process of this name left may still be there.
+    is_resuming: bool,
+    /// The first token of the jobs that were locked again.
+    relocked: Option<Token>,
     jobs_left: Option<u64>,
     trouble: Option<Trouble>,
     /// The last time that the queue answered a pop, or that none was waiting for an answer.
@@ -128,6 +132,8 @@ impl Runner {
     ) -> Runner {
         Runner {
             jobs_left: settings.jobs_max,
+            is_resuming: settings.resume,
+            relocked: None,
             backend,
             service,
             settings,
@@ -166,9 +172,6 @@ impl Runner {
             self.capabilities.clone(),
         )
         .map_err(WorkerError::Start)?;
-        if self.settings.resume {
-            self.resume().await?;
-        }
         let mut timer = Box::pin(sleep_until(Instant::now().into()));
         loop {
             self.start_calls();
@@ -287,6 +290,10 @@ impl Runner {
     /// Asks for jobs; if the last pop found fewer than there were slots, with a parked pop.
     fn send_pop(&mut self) {
         (self.reserved, self.is_parked, self.polled) = (self.free(), self.is_empty, Instant::now());
+        if self.is_resuming {
+            self.pop = Some(self.relock());
+            return;
+        }
         let turn = self.turn;
         let pop = Pop {
             queues: self.queues.clone(),
@@ -312,6 +319,24 @@ impl Runner {
         }));
     }
 
+    /// Asks for jobs that an earlier process of this name left, as many as there are slots: the locks of more
+    /// would only expire.
+    fn relock(&self) -> BoxFuture<'static, Result<PopReply, BackendError>> {
+        let relock = Relock {
+            worker: self.name.clone(),
+            queues: self.queues.clone(),
+            count: Count::new(self.reserved as i64).unwrap_or(Count::ONE),
+            before: self.relocked,
+        };
+        let (backend, turn) = (self.backend.clone(), self.turn);
+        Box::pin(async move {
+            match heartbeat::run(&*backend, relock.into()).await? {
+                Reply::Relock(jobs) => Ok(PopReply { jobs, turn }),
+                _ => Err(BackendError::Broken { backend: "worker", source: "it locked nothing".into() }),
+            }
+        })
+    }
+
     /// Drops the pop in flight. A job on its way goes back to its queue.
     fn drop_pop(&mut self) {
         (self.pop, self.reserved, self.is_parked) = (None, 0, false);
@@ -323,9 +348,14 @@ impl Runner {
         match popped {
             Ok(reply) => {
                 self.reached();
-                // After a parked pop there may be more jobs than it was served with.
                 let found = reply.jobs.len();
-                self.is_empty = found == 0 || !was_parked && found < slots;
+                if self.is_resuming {
+                    self.is_resuming = found == slots;
+                    self.relocked = self.relocked.or_else(|| reply.jobs.first().map(|job| job.lock.token));
+                } else {
+                    // After a parked pop there may be more jobs than it was served with.
+                    self.is_empty = found == 0 || !was_parked && found < slots;
+                }
                 self.dispatch(reply);
             }
             Err(BackendError::Refused(refusal)) => self.pop_refused(refusal),
@@ -583,11 +613,6 @@ impl Runner {
             self.outbox.clear();
             self.batches.clear();
         }
-    }
-
-    /// Goes on with the jobs that a worker of this name left.
-    async fn resume(&mut self) -> Result<(), WorkerError> {
-        Ok(())
     }
 
     /// Withdraws the capabilities, so that `why` and roll calls count this worker no more.

@@ -5,5 +5,6 @@ mod interruption;
 mod layers;
 mod order;
 mod outage;
+mod resume;
 mod shutdown;
 mod support;
