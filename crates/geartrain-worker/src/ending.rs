@@ -96,7 +96,7 @@ impl Finished {
                 Complete { result, next: output.next.clone(), ..Complete::new(jid, holder) }.into()
             }
             (AttemptEnding::Failed, Ending::Error(error)) => {
-                let result = error.result.clone().map(Box::new);
+                let result = error.result.clone();
                 Fail { result, ..Fail::new(jid, holder, self.group(error), clipped(&error.message)) }.into()
             }
             (AttemptEnding::Snoozed, Ending::Error(JobError { action: Action::Snooze { delay }, .. })) => {

@@ -36,7 +36,7 @@ pub struct JobError {
     /// The name of the error's type, the last part of the default group.
     pub(crate) kind: Cow<'static, str>,
     pub(crate) message: String,
-    pub(crate) result: Option<JobResult>,
+    pub(crate) result: Option<Box<JobResult>>,
 }
 
 /// What happens to the job.
@@ -98,7 +98,7 @@ impl JobError {
 
     /// Adds a result for the clients that wait for the job, if it fails.
     pub fn result(self, result: JobResult) -> JobError {
-        JobError { result: Some(result), ..self }
+        JobError { result: Some(Box::new(result)), ..self }
     }
 
     /// The error message.
