@@ -189,7 +189,7 @@ fn options_of_one_model_are_refused_with_another() {
         (&["--push", "http://127.0.0.1/", "--", "true"], "cannot be used with"),
         (&["--push", "http://127.0.0.1/", "--model", "pool"], "cannot be used with"),
         (&["--push", "http://127.0.0.1/", "--limit-memory", "1gb"], "cannot be used with"),
-        (&["--push-4xx", "fail", "--", "true"], "--push"),
+        (&["--push-4xx", "fail", "--", "true"], "--push-4xx needs --push URL"),
         (&["--push", "example.org"], "'example.org' is not a URL: it must begin with http:// or https://"),
         (&["--push", "http://me:pw@127.0.0.1/"], "must not contain a user name or password"),
         (
@@ -198,7 +198,7 @@ fn options_of_one_model_are_refused_with_another() {
         ),
         (&[], "CMD"),
     ] {
-        let (_, err, code) = sandbox.try_run(&[&["work", "math"], arguments].concat());
+        let (_, err, code) = sandbox.try_run(&[&["work", "math", "--drain"], arguments].concat());
         assert!(code == 2 && err.contains(why), "{arguments:?}: {code} {err}");
     }
 }
