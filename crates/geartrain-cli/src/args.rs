@@ -26,7 +26,8 @@ use crate::commands::server::{LuaArgs, ServerArgs};
 use crate::commands::status::StatusArgs;
 use crate::commands::why::WhyArgs;
 use crate::commands::work::{
-    ChunkArgs, CompleteArgs, FailArgs, HeartbeatArgs, PopArgs, ProgressArgs, ReleaseArgs, RetryArgs,
+    ChunkArgs, CompleteArgs, FailArgs, HeartbeatArgs, PopArgs, ProgressArgs, ReleaseArgs, RelockArgs,
+    RetryArgs,
 };
 use crate::commands::workers::{AnnounceArgs, RollCallArgs, WorkerLostArgs, WorkersArgs};
 use crate::commands::{JidArg, JidsArg, QueuesArg};
@@ -91,9 +92,11 @@ pub(crate) enum Verb {
     Progress(ProgressArgs),
     /// Send a part of the result to the clients that wait for a job
     Chunk(ChunkArgs),
-    /// Return a job to the front of its queue without using up a retry
+    /// Return a job to its queue without using up a retry
     #[command(visible_alias = "hand-back")]
     Release(ReleaseArgs),
+    /// Lock the running jobs of a restarted worker again
+    Relock(RelockArgs),
     /// Announce which jobs a worker can run
     Announce(AnnounceArgs),
 
@@ -209,6 +212,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
             "progress",
             "chunk",
             "release",
+            "relock",
             "announce",
         ],
     ),
@@ -397,6 +401,7 @@ mod tests {
             ("docs/performance.md", include_str!("../../../docs/performance.md")),
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
+            ("docs/workers.md", include_str!("../../../docs/workers.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

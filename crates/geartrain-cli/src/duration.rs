@@ -80,21 +80,16 @@ mod tests {
     /// All texts of up to five characters.
     #[test]
     fn the_derive_macro_reads_the_same_durations() {
-        let letters = b"059.mshdw-x ";
         let mut texts = vec![String::new()];
-        let (mut from, mut durations) = (0, 0);
+        let mut longest = texts.clone();
         for _ in 0..5 {
-            for index in from..texts.len() {
-                texts.extend(
-                    letters
-                        .iter()
-                        .map(|letter| format!("{}{}", texts[index], *letter as char))
-                        .collect::<Vec<_>>(),
-                );
-                from += 1;
-            }
+            let longer =
+                |text: &String| "059.mshdw-x ".chars().map(|c| format!("{text}{c}")).collect::<Vec<_>>();
+            longest = longest.iter().flat_map(longer).collect();
+            texts.extend_from_slice(&longest);
         }
         texts.extend(["1w2d3h4m5s6ms", "3155760000", "3155760001", "36526d", "1e3"].map(String::from));
+        let mut durations = 0;
         for text in texts {
             let (ours, derived) = (parse(&text).ok(), of_derive::parse(&text, DELAY_MAX.get()).ok());
             assert_eq!(ours, derived, "{text:?}");

@@ -90,7 +90,9 @@ pub(crate) enum Role {
 impl Failure {
     /// A queue that cannot be reached: the cause, and what to do about it.
     pub(crate) fn unreachable(error: &Error, role: Role) -> Failure {
-        let text = with_causes(error);
+        let mut text = with_causes(error);
+        // A Redis ends its errors with a full stop, and the sentence goes on.
+        text.truncate(text.trim_end_matches('.').len());
         let advice =
             CONNECT_ADVICE.iter().find(|(causes, ..)| causes.iter().any(|cause| text.contains(cause)));
         Failure::Unreachable(match advice {

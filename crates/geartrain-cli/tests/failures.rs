@@ -111,7 +111,12 @@ fn a_client_that_cannot_connect_says_why_and_what_to_do() {
             "cannot reach the queue at redis://127.0.0.1:".into(),
             not_resp,
         ),
-        (at("redis", &protected), 3, format!("{}NOAUTH ", reach(&protected.url())), GIVE),
+        (
+            at("redis", &protected),
+            3,
+            format!("{}NOAUTH Authentication required; ", reach(&protected.url())),
+            GIVE,
+        ),
         (
             protected.url().replace("//", "//:wrong@"),
             3,

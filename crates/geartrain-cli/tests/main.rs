@@ -20,4 +20,5 @@ mod server;
 mod server_process;
 mod service;
 mod shared;
+mod work;
 mod work_models;

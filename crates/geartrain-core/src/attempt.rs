@@ -42,6 +42,8 @@ pub enum EndReason {
     TakenAway,
     /// The job was put again while it was running.
     PutAgain,
+    /// The worker was restarted and locked the job [again](crate::Relock).
+    Resumed,
 }
 
 impl EndReason {
@@ -55,6 +57,7 @@ impl EndReason {
             EndReason::Released => "released",
             EndReason::TakenAway => "taken-away",
             EndReason::PutAgain => "put-again",
+            EndReason::Resumed => "resumed",
         }
     }
 }

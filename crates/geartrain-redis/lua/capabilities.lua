@@ -147,13 +147,12 @@ function capabilities.forget(worker)
   if call('HEXISTS', key.capabilities, worker) == 1 then capabilities.write(worker, {}) end
 end
 
--- Declares a worker lost. Returns its jobs in the order in which they were popped.
-function capabilities.worker_lost(worker, evidence)
-  check_size('evidence', evidence, EVIDENCE_BYTES_MAX)
-  local warned = key.warned .. worker
+-- The running jobs that a worker has, also those that it was warned about, in the order in which they were
+-- popped.
+function capabilities.held_by(worker)
   local found, held = {}, {}
   for _, jid in ipairs(zset.read('ZRANGE', jobs_of(worker), 0, -1)) do found[jid] = true end
-  for _, jid in ipairs(call('SMEMBERS', warned)) do
+  for _, jid in ipairs(call('SMEMBERS', key.warned .. worker)) do
     found[jid] = found[jid] or 'warned'
   end
   for jid, how in pairs(found) do
@@ -162,14 +161,21 @@ function capabilities.worker_lost(worker, evidence)
       held[#held + 1] = of
     end
   end
-  local on_list = is_known(worker)
-  call('DEL', warned)
-  if #held == 0 and not on_list then return {} end
   table.sort(held, function(one, other)
     local first, second = tonumber(job.token(one)) or 0, tonumber(job.token(other)) or 0
     if first ~= second then return first < second end
     return one.jid < other.jid
   end)
+  return held
+end
+
+-- Declares a worker lost. Returns its jobs in the order in which they were popped.
+function capabilities.worker_lost(worker, evidence)
+  check_size('evidence', evidence, EVIDENCE_BYTES_MAX)
+  local held = capabilities.held_by(worker)
+  local on_list = is_known(worker)
+  call('DEL', key.warned .. worker)
+  if #held == 0 and not on_list then return {} end
   local jids = {}
   for place, of in ipairs(held) do
     jids[place] = of.jid

@@ -546,8 +546,8 @@ function finish.timeout(jids)
   end
 end
 
--- Puts a job at the front of its queue.
-function finish.to_front(of, crashed)
+-- Takes a job from its worker, and puts it at the front of its queue, or schedules it if it is delayed.
+function finish.to_front(of, crashed, delay)
   local jid, queue, worker = of.jid, of.queue, of.worker
   local token = tonumber(job.token(of)) or 0
   if worker ~= '' and publish.has_event_subscribers() then
@@ -557,22 +557,28 @@ function finish.to_front(of, crashed)
   zset.remove(jobs_of(worker), jid)
   job.clear_warning(of)
   put_options.end_attempt(of)
-  call('HSET', of.at, 'state', 'waiting', 'worker', '', 'expires', '0')
+  local is_delayed = delay and delay > 0
+  of.state, of.worker = is_delayed and 'scheduled' or 'waiting', ''
+  call('HSET', of.at, 'state', of.state, 'worker', '', 'expires', '0')
   call('HDEL', of.at, 'grace', 'gt-ended')
-  of.state, of.worker = 'waiting', ''
-  order.enter_front(queue, jid, tonumber(of.priority), token)
-  put_options.index_expiry(of)
+  if is_delayed then
+    put.schedule(of, finite(now + delay))
+    order.freed(queue)
+  else
+    order.enter_front(queue, jid, tonumber(of.priority), token)
+    put_options.index_expiry(of)
+  end
   put_options.remove_if_orphaned(of)
 end
 
--- asked: jid, holder, message
+-- asked: jid, holder, message, delay
 function finish.hand_back(asked)
   local of = held_job(asked.jid, asked.holder)
   job.check_type(of)
   order.check_type(of.queue)
   zset.check_type(key.first .. of.queue .. ':' .. exact(tonumber(of.priority)))
   attempts.add(of, 'Released', nil, asked.message)
-  finish.to_front(of, false)
+  finish.to_front(of, false, asked.delay)
 end
 
 -- Makes a failed job wait in a queue. The caller takes it out of its group.

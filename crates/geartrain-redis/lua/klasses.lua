@@ -101,7 +101,8 @@ function klasses.add(queue, jid, score)
   end
 end
 
--- Adds the waiting jobs at some ranks that are not in the index. Returns how many jobs there are.
+-- Adds the waiting jobs at some ranks that are not in the index, and corrects the order of the first ones.
+-- Returns how many jobs there are.
 local function sweep(queue, first)
   local found = zset.read('ZREVRANGE', keys_of(queue).work, first, first + SWEPT - 1, 'WITHSCORES')
   local jids = {}
@@ -109,8 +110,14 @@ local function sweep(queue, first)
   if #jids == 0 then return 0 end
   local known = call('HMGET', key.klass_of .. queue, unpack(jids))
   for place, jid in ipairs(jids) do
-    local klass = not known[place] and call('HGET', key.job .. jid, 'klass')
-    if klass then index(queue, jid, klass, found[2 * place]) end
+    local klass, score = known[place], found[2 * place]
+    if not klass then
+      klass = call('HGET', key.job .. jid, 'klass')
+      if klass then index(queue, jid, klass, score) end
+    elseif first == 0 then
+      -- A foreign script may have raised its priority.
+      zset.add(work_of(queue, klass), score, jid)
+    end
   end
   return #jids
 end

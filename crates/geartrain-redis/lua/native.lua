@@ -576,9 +576,20 @@ function operations.Chunk(fields)
 end
 
 function operations.HandBack(fields)
+  local delay = fields[4] or 0
+  if delay < 0 then bad('delay', 'must not be negative, and is ' .. exact(delay) .. ' seconds') end
+  check_delay(delay)
   check_size('message', fields[3])
-  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]), message = fields[3] })
+  finish.hand_back({ jid = fields[1], holder = holder_of(fields[2]), message = fields[3], delay = delay })
   return NIL
+end
+
+function operations.Relock(fields)
+  local before = fields[4]
+  local locked = pop.relock({ worker = fields[1], queues = list_of(fields[2]), count = fields[3],
+    before = before and match(before, '^%d+'), show = packed_popped })
+  table.insert(locked, 1, packed_head(#locked, 144, 220))
+  return locked
 end
 
 function operations.Gone(fields)

@@ -1,6 +1,7 @@
 -- Popping: which job a worker gets next, and everything that falls due on a pop.
 
 local QUEUES_MAX = 1024
+local RELOCK_MAX = 1000 -- jobs that one command locks again
 local LATE_MAX = 1000 -- expired jobs that one pop fails at most
 local AHEAD_MAX = 256 -- waiting jobs that are prefetched
 
@@ -223,12 +224,13 @@ local function counter_of(queue, worker)
   return last
 end
 
--- Gives a job to a worker: what is written for every popped job. Returns the token and the lock.
+-- Gives a job to a worker: what is written for every popped job. `time` is when its wait began, if it waited.
+-- Returns the token and the lock.
 local function assign(context, jid, at, time)
   local queue, deadline_text, spans = context.queue, context.deadline_text, context.spans
-  if spans and spans.owner == context and spans.time == time then
+  if time and spans and spans.owner == context and spans.time == time then
     spans.times = spans.times + 1
-  else
+  elseif time then
     context.spans = stats.measure('wait', queue, time, context)
   end
   local token = job.new_token()
@@ -259,6 +261,19 @@ local function pop_plain(jid, at, found, asked, context)
     found[8] or '0', worker, token, context.deadline)
 end
 
+-- Begins an attempt at a job that was assigned: its deadline, and what is published.
+local function begin_attempt(of, worker, token, lock, context)
+  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', context.time, lock, token,
+    context.deadline
+  local attempt_max = capabilities.attempt_max(of, worker)
+  if attempt_max then
+    local ends = finite(now + attempt_max)
+    job.set_attempt(of, token, { deadline = ends })
+    zset.add(key.deadlines, ends, of.jid)
+  end
+  publish_popped(of.jid, of.queue, worker)
+end
+
 -- Pops any job.
 local function pop_one(of, asked, context)
   local jid, queue, worker = of.jid, of.queue, asked.worker
@@ -272,17 +287,9 @@ local function pop_one(of, asked, context)
   -- A foreign script may have left it in the list of another queue.
   if queue ~= context.queue then context = new_context(queue, worker, context.deadline) end
   local token, lock = assign(context, jid, of.at, of.time)
-  of.worker, of.state, of.time, of.lock, of.token, of.deadline = worker, 'running', context.time, lock, token,
-    context.deadline
   if capabilities.limits(queue) then capabilities.count_start(queue) end
   if of.terms then put_options.unindex_expiry(of) end
-  local attempt_max = capabilities.attempt_max(of, worker)
-  if attempt_max then
-    local ends = finite(now + attempt_max)
-    job.set_attempt(of, token, { deadline = ends })
-    zset.add(key.deadlines, ends, jid)
-  end
-  publish_popped(jid, queue, worker)
+  begin_attempt(of, worker, token, lock, context)
   -- Encoded now: before the pop ends its lock may have expired.
   return asked.show and asked.show(of) or of
 end
@@ -399,6 +406,48 @@ function pop.pop(asked)
     end
   end
   return popped, turn
+end
+
+-- Locks a job again that a restarted worker has. It did not wait, and its start was counted already.
+local function lock_again(of, worker)
+  attempts.add(of, 'Resumed')
+  job.forget_ended(of)
+  if of.grace then
+    job.clear_warning(of)
+    call('HDEL', of.at, 'grace')
+    of.grace = false
+  end
+  put_options.end_attempt(of)
+  local context = counter_of(of.queue, worker)
+  local token, lock = assign(context, of.jid, of.at)
+  of.data = call('HGET', of.at, 'data')
+  begin_attempt(of, worker, token, lock, context)
+end
+
+-- Locks the running jobs of a worker again. asked: worker, queues (none for all), count, before (a token),
+-- show, which encodes a job. Returns the encoded jobs, in the order in which they were popped.
+function pop.relock(asked)
+  local worker, count, before = asked.worker, asked.count, tonumber(asked.before or nil)
+  if count < 1 or count > RELOCK_MAX then bad('count', 'must be 1 to ' .. RELOCK_MAX .. ', not ' .. count) end
+  at_most('queues', #asked.queues, QUEUES_MAX)
+  local queues = asked.queues[1] and set_of(asked.queues)
+  local locked = {}
+  for _, of in ipairs(capabilities.held_by(worker)) do
+    if #locked == count then break end
+    if (not queues or queues[of.queue]) and (not before or (tonumber(job.token(of)) or 0) < before) then
+      job.check_type(of)
+      if capabilities.attempt_max(of, worker) then zset.check_type(key.deadlines) end
+      locked[#locked + 1] = of
+    end
+  end
+  -- Read before the first write.
+  cache.token = cache.token or tonumber(call('GET', key.token)) or 0
+  finish.seen(worker)
+  for place, of in ipairs(locked) do
+    lock_again(of, worker)
+    locked[place] = asked.show(of)
+  end
+  return locked
 end
 
 -- Whether a pop would handle an expired lock.

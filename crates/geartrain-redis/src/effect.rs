@@ -75,6 +75,7 @@ fn of_command(command: &Command) -> Effect {
         | Command::Retry(_)
         | Command::Timeout(_)
         | Command::Release(_)
+        | Command::Relock(_)
         | Command::Progress(_)
         | Command::Chunk(_)
         | Command::Cancel(_)

@@ -5,11 +5,11 @@ use crate::support;
 
 use geartrain_core::wire::{self, Answers, EventBatch, EventRecord, ParkReply, ParkedPopNotice, Request};
 use geartrain_core::{
-    AllocateIds, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Command, Complete, Count,
-    DependencyPolicy, Detach, DetachScope, Event, Existing, Fail, Failures, Get, Group, Holder, Jid, Klass,
-    Pop, PopReply, Priority, PriorityCounts, PriorityCountsReply, Put, PutOptions, PutReply, QueueName,
-    Refusal, Release, Reply, ResultWaiter, Seconds, SetConfig, SetPriority, Tick, Timestamp, Token, Unfail,
-    UniqueKey, WorkerName,
+    AllocateIds, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Cancel, Canceled, Command,
+    Complete, Count, DependencyPolicy, Detach, DetachScope, Event, Existing, Fail, Failures, Get, Group,
+    Holder, Jid, Klass, Pop, PopReply, Priority, PriorityCounts, PriorityCountsReply, Put, PutOptions,
+    PutReply, QueueName, Refusal, Release, Reply, ResultWaiter, Seconds, SetConfig, SetPriority, Tick,
+    Timestamp, Token, Unfail, UniqueKey, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -348,6 +348,50 @@ fn a_worker_removed_by_a_foreign_script_has_no_capabilities() {
     assert_eq!(queue_system.at(0, call.clone()), Reply::RollCall(1));
     queue_system.redis(&["ZREM", "ql:workers", "w"]);
     assert_eq!(queue_system.at(0, call), Reply::RollCall(0));
+}
+
+/// What foreign scripts put, move and change is popped by klass as if our calls had done it.
+#[test]
+fn jobs_of_foreign_scripts_are_popped_by_their_klass() {
+    let mut queue_system = Queue::start();
+    let klass = |name: &str| Klass::new(name).unwrap();
+    let of = |name: &str, kind: &str| Put { klass: klass(kind), ..put(name) };
+    let pop = |queue_system: &mut Queue, kind: &str| {
+        let asked = Pop { klasses: Some(vec![klass(kind)]), ..Pop::new(queue(), worker("w")) };
+        match queue_system.at(1, asked) {
+            Reply::Pop(reply) => reply.jobs.first().map(|job| job.jid.to_string()),
+            other => panic!("{other:?}"),
+        }
+    };
+    queue_system.batch(0, vec![of("first", "k").into(), of("a", "k").into(), of("b", "k").into()]);
+    // From now on the queue has an index by klass.
+    assert_eq!(pop(&mut queue_system, "k").as_deref(), Some("first"));
+    let foreign = ["jid", "f", "klass", "k", "queue", "q", "state", "waiting", "data", "{}", "priority", "9"];
+    let hash =
+        [&["HSET", "ql:j:f"], &foreign[..], &["retries", "5", "remaining", "5", "tags", "[]"]].concat();
+    queue_system.redis(&hash);
+    queue_system.redis(&["ZADD", "ql:q:q-work", "9", "f"]);
+    assert_eq!(pop(&mut queue_system, "k").as_deref(), Some("f"), "it was put with a high priority");
+    queue_system.at(0, of("c", "k"));
+    queue_system.redis(&["HSET", "ql:j:c", "priority", "5"]);
+    queue_system.redis(&["ZADD", "ql:q:q-work", "5", "c"]);
+    assert_eq!(pop(&mut queue_system, "k").as_deref(), Some("c"), "its priority was raised");
+    queue_system.redis(&["HSET", "ql:j:a", "klass", "other"]);
+    queue_system.redis(&["ZREM", "ql:q:q-work", "b"]);
+    assert_eq!(pop(&mut queue_system, "k"), None, "one is of another klass, and one no longer waits");
+    assert_eq!(pop(&mut queue_system, "other").as_deref(), Some("a"));
+}
+
+/// A foreign script that puts a cancelled job anew does not know of tombstones.
+#[test]
+fn a_job_that_a_foreign_script_put_anew_is_not_a_cancelled_one() {
+    let mut queue_system = Queue::start();
+    queue_system.at(0, put("a"));
+    queue_system.at(1, Cancel::new(vec![jid("a")]));
+    let asked = || Canceled { jid: jid("a") };
+    assert!(matches!(queue_system.at(2, asked()), Reply::Canceled(Some(_))));
+    queue_system.redis(&["HSET", "ql:j:a", "jid", "a", "klass", "k", "queue", "q", "state", "waiting"]);
+    assert_eq!(queue_system.at(2, asked()), Reply::Canceled(None));
 }
 
 /// A foreign script tells nobody that it failed a job, so ticks go through the jobs with a policy, a hundred at

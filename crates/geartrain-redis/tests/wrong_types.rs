@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
     Answer, Call, Cancel, Command, Complete, Existing, Fail, Group, Heartbeat, Holder, Jid, Klass, Next, Pop,
-    Put, QueueName, Release, Reply, Retry, Seconds, Tag, Timeout, Timestamp, Token, WorkerName,
+    Put, QueueName, Release, Relock, Reply, Retry, Seconds, Tag, Timeout, Timestamp, Token, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -95,6 +95,11 @@ fn operations(token: Token) -> Vec<(&'static str, Vec<Command>)> {
         ("retry later", vec![Retry { delay: Seconds::from(5), ..Retry::new(running(), holder()) }.into()]),
         ("timeout", vec![Timeout { jids: vec![running()] }.into()]),
         ("hand back", vec![Release::new(running(), holder()).into()]),
+        (
+            "hand back later",
+            vec![Release { delay: Seconds::from(5), ..Release::new(running(), holder()) }.into()],
+        ),
+        ("relock", vec![Relock::new(WorkerName::new("w").unwrap()).into()]),
         ("cancel", vec![Cancel::new(vec![running(), jid("scheduled")]).into()]),
     ]
 }

@@ -878,6 +878,7 @@ fn is_password(name: &[u8]) -> bool {
 fn weight(command: &Command) -> usize {
     match command {
         Command::Pop(pop) => pop.count.get().max(1),
+        Command::Relock(relock) => relock.count.get().max(1),
         Command::Peek(peek) => peek.count.get().max(1),
         Command::GetMany(many) => many.jids.len().max(1),
         Command::Tracked(_) => BATCH_WEIGHT_MAX,

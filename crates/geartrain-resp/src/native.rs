@@ -155,6 +155,7 @@ fn bytes(answer: &Answer) -> usize {
     let of = |payload: &geartrain_core::Payload| JOB_BYTES + payload.bytes().len();
     match answer {
         Ok(Reply::Pop(reply)) => popped_bytes(reply),
+        Ok(Reply::Relock(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::Get(Some(job))) => of(&job.payload),
         Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::Tracked(tracked)) => tracked.jobs.iter().map(|job| of(&job.payload)).sum(),

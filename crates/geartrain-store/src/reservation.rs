@@ -4,7 +4,8 @@
 use geartrain_core::engine::Engine;
 use geartrain_core::{
     ATTEMPT_MESSAGE_BYTES_MAX, Act, AnnounceChange, BulkAct, CALLER_BYTES_MAX, CASCADE_MAX, Capability,
-    Command, GROUP_BYTES_MAX, JobResult, Payload, Pop, PutOptions, QueueName, SELECT_MAX, SpillLocation,
+    Command, FUNCTION_BYTES_MAX, GROUP_BYTES_MAX, JobResult, Payload, Pop, PutOptions, QueueName, SELECT_MAX,
+    SpillLocation,
 };
 
 /// Log bytes of a command without arguments, generously.
@@ -53,6 +54,7 @@ pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
         | Command::Cancel(_)
         | Command::Act(Act { act: BulkAct::Cancel { .. }, .. })
         | Command::Release(_)
+        | Command::Relock(_)
         | Command::Unrecur(_)
         | Command::ForgetQueues(_)
         | Command::ForgetWorkers(_)
@@ -150,6 +152,10 @@ fn own_bytes(command: &Command, engine: &Engine) -> usize {
         Command::Recur(recur) => recur.payload.bytes().len(),
         Command::UpdateRecurring(update) => payload(&update.payload),
         Command::Pop(pop) => return pop_bytes(pop),
+        Command::Relock(relock) => {
+            let jobs = engine.held_by(&relock.worker).min(relock.count.get());
+            (POPPED_JOB_BYTES + FUNCTION_BYTES_MAX) * jobs
+        }
         Command::SetConfig(set) => 2 * set.value.len(),
         _ => 0,
     };

@@ -215,6 +215,7 @@ impl<'a> Simulation<'a> {
                     | Command::Progress(_)
                     | Command::Chunk(_)
                     | Command::Release(_)
+                    | Command::Relock(_)
             );
             while self.in_flight.len() > self.rng.usize(..IN_FLIGHT_MAX)
                 || has_token && !self.in_flight.is_empty()
@@ -383,6 +384,7 @@ fn promises(command: &Command, answer: &Answer, events: &[Event]) -> bool {
         | Command::Fail(_)
         | Command::Retry(_)
         | Command::Release(_)
+        | Command::Relock(_)
         | Command::WorkerLost(_)
         | Command::Timeout(_) => !events.is_empty(),
         Command::Log(_)

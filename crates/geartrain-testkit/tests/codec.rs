@@ -319,6 +319,9 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::EventLogged { event: Box::new(Event::Track { jid: uuid() }), at: Some(at(37.0)) },
         Delta::RatesSampled(Some(at(38.0))),
         Delta::RatesSampled(None),
+        Delta::Snooze(300, at(39.5)),
+        Delta::Relock { row: 300, now: at(39.5), expires: at(40.0) },
+        ended(EndReason::Resumed, None, None),
     ]);
     samples
 }
@@ -390,7 +393,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=66), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=68), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));
@@ -580,7 +583,7 @@ fn damage_is_told_with_its_place() {
         ("36 02 00 00", 3, "name", BadName(BadNameWhy::Empty)),
         ("37 04 00", 1, "kind of name", Unknown(4)),
         ("34 00 01", 2, "counter", Misfit),
-        ("3b 00 0000000000000000 07", 10, "end of an attempt", Unknown(7)),
+        ("3b 00 0000000000000000 08", 10, "end of an attempt", Unknown(8)),
         ("3b 00 0000000000000000 00 01 00", 12, "group", BadName(BadNameWhy::Empty)),
         ("3c 00 0000000000000000 02", 10, "by", Unknown(2)),
         (&long_counter, 516, "counter", Misfit),

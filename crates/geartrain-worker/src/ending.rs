@@ -100,10 +100,9 @@ impl Finished {
                 Fail { result, ..Fail::new(jid, holder, self.group(error), clipped(&error.message)) }.into()
             }
             (AttemptEnding::Snoozed, Ending::Error(JobError { action: Action::Snooze { delay }, .. })) => {
-                // TODO-MERGE: Release { delay }
-                let _ = delay;
-                Release { message: Some("snoozed by its handler".to_owned()), ..Release::new(jid, holder) }
-                    .into()
+                let message = Some(clipped(self.message().unwrap_or_default()));
+                let delay = Seconds::from(*delay);
+                Release { message, delay, ..Release::new(jid, holder) }.into()
             }
             (AttemptEnding::Released, ending) => {
                 let message = match ending {
@@ -112,7 +111,10 @@ impl Finished {
                 };
                 Release { message: Some(message), ..Release::new(jid, holder) }.into()
             }
-            (_, Ending::Error(error)) if self.context.interruption() != Some(Interruption::TimedOut) => {
+            // A handler that was stopped and says why knows more than this worker.
+            (_, Ending::Error(error))
+                if self.context.interruption() != Some(Interruption::TimedOut) || error.group.is_some() =>
+            {
                 let delay = match error.action {
                     // At once, as a delay in the past: zero leaves the delay to the backoff.
                     Action::Retry { delay: Some(Duration::ZERO) } => Seconds::from(-1),

@@ -1,7 +1,7 @@
 //! The loop of a worker: pops jobs, runs them, and reports how they ended.
 //!
-//! One batch carries the reports of all attempts that ended since the last one, and a pop for the slots that
-//! they left. Several batches may be in flight, so that a commit never keeps slots empty. If a pop finds
+//! One batch carries the reports of all attempts that ended since the last one. Pops are sent apart from them,
+//! one at a time for all free slots: a pop does not wait for the sync that reports wait for. If it finds
 //! nothing, the next one is parked.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use geartrain_core::{
     Announce, AnnounceChange, Answer, Backend, BackendError, Call, Capability, Count, Klass, Pop, PopOrder,
-    PopReply, Popped, QueueName, Refusal, Release, Reply, Seconds, WorkerName,
+    PopReply, Popped, QueueName, Refusal, Release, Relock, Reply, Seconds, Token, WorkerName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep_until};
@@ -32,10 +32,15 @@ use crate::{
     AttemptEnding, Context, Interruption, JobRequest, JobService, Order, Report, WorkerError, WorkerEvent,
 };
 
-/// Batches in flight, at most.
+/// Batches of reports in flight, at most.
 const BATCHES_MAX: usize = 4;
+/// Reports for which a batch is sent while another one is in flight. Fewer wait for it, because a call has a
+/// cost of its own.
+const REPORTS_MIN: usize = 64;
 /// Reports in one batch, at most.
 const REPORTS_MAX: usize = 512;
+/// With this many reports to be sent, no more jobs are popped.
+const UNREPORTED_MAX: usize = 2_048;
 /// Bytes of results in one batch, about.
 const RESULT_BYTES_MAX: usize = 4 << 20;
 /// Jobs of one pop, at most: their payloads come in one reply.
@@ -63,15 +68,19 @@ pub(crate) struct Runner {
     /// Attempts that ended and are not yet reported.
     outbox: VecDeque<Finished>,
     batches: FuturesUnordered<BoxFuture<'static, Batch>>,
-    parked: Option<BoxFuture<'static, Result<PopReply, BackendError>>>,
-    /// Slots that pops in flight may fill.
+    /// A pop that waits for jobs, or one that does not.
+    pop: Option<BoxFuture<'static, Result<PopReply, BackendError>>>,
+    /// Slots that the pop may fill.
     reserved: usize,
-    /// Slots that the parked pop may fill; part of `reserved`.
-    parked_slots: usize,
+    is_parked: bool,
     /// The turn of the next pop among the queues.
     turn: usize,
     /// The last pop found no job, or fewer than there were slots.
     is_empty: bool,
+    /// Jobs that an earlier process of this name left may still be there.
+    is_resuming: bool,
+    /// The first token of the jobs that were locked again.
+    relocked: Option<Token>,
     jobs_left: Option<u64>,
     trouble: Option<Trouble>,
     /// The last time that the queue answered a pop, or that none was waiting for an answer.
@@ -86,11 +95,9 @@ pub(crate) struct Runner {
     report: Report,
 }
 
-/// An answered batch.
+/// An answered batch of reports.
 struct Batch {
     reports: Vec<Finished>,
-    /// Slots that its pop may fill; 0 without a pop.
-    slots: usize,
     answers: Result<Vec<Answer>, BackendError>,
 }
 
@@ -105,7 +112,7 @@ struct Trouble {
 /// What happened next.
 enum Next {
     Batch(Batch),
-    Parked(Result<PopReply, BackendError>),
+    Popped(Result<PopReply, BackendError>),
     Finished,
     Stop,
     Signal(Signal),
@@ -125,6 +132,8 @@ impl Runner {
     ) -> Runner {
         Runner {
             jobs_left: settings.jobs_max,
+            is_resuming: settings.resume,
+            relocked: None,
             backend,
             service,
             settings,
@@ -136,9 +145,9 @@ impl Runner {
             attempts: JoinSet::new(),
             outbox: VecDeque::new(),
             batches: FuturesUnordered::new(),
-            parked: None,
+            pop: None,
             reserved: 0,
-            parked_slots: 0,
+            is_parked: false,
             turn: 0,
             is_empty: false,
             trouble: None,
@@ -163,12 +172,9 @@ impl Runner {
             self.capabilities.clone(),
         )
         .map_err(WorkerError::Start)?;
-        if self.settings.resume {
-            self.resume().await?;
-        }
         let mut timer = Box::pin(sleep_until(Instant::now().into()));
         loop {
-            self.start_batches();
+            self.start_calls();
             if self.is_done() {
                 break;
             }
@@ -181,14 +187,14 @@ impl Runner {
                     self.finished(finished);
                     Next::Finished
                 }
-                popped = poll_parked(&mut self.parked) => Next::Parked(popped),
+                popped = poll(&mut self.pop) => Next::Popped(popped),
                 _ = &mut stop, if self.grace_over.is_none() => Next::Stop,
                 signal = signals.next() => Next::Signal(signal),
                 () = timer.as_mut() => Next::Timer,
             };
             match next {
                 Next::Batch(batch) => self.batch_answered(batch),
-                Next::Parked(popped) => self.parked_answered(popped),
+                Next::Popped(popped) => self.popped(popped),
                 Next::Finished => self.collect_finished().await,
                 Next::Stop => self.stop(self.settings.grace, &mut signals)?,
                 Next::Signal(signal) => self.signalled(signal, &mut signals)?,
@@ -204,8 +210,8 @@ impl Runner {
     }
 
     fn is_done(&self) -> bool {
-        let is_drained = self.settings.drain && self.is_empty && self.parked.is_none();
-        self.is_quiet() && (self.is_closing() || is_drained)
+        let is_drained = self.settings.drain && self.is_empty;
+        self.is_quiet() && self.pop.is_none() && (self.is_closing() || is_drained)
     }
 
     /// Whether nothing runs, and nothing is to be reported.
@@ -220,45 +226,45 @@ impl Runner {
 
     /// Slots for new jobs.
     fn free(&self) -> usize {
-        let busy = self.attempts.len() + self.reserved;
-        let free = self.settings.concurrency.saturating_sub(busy).min(POP_MAX);
+        let free = self.settings.concurrency.saturating_sub(self.attempts.len()).min(POP_MAX);
         match self.jobs_left {
-            Some(left) => free.min(usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(self.reserved)),
+            Some(left) => free.min(usize::try_from(left).unwrap_or(usize::MAX)),
             None => free,
         }
     }
 
     /// Sends reports and pops, as far as there are any.
-    fn start_batches(&mut self) {
+    fn start_calls(&mut self) {
         if let Some(trouble) = &self.trouble {
-            if Instant::now() < trouble.until {
+            if Instant::now() < trouble.until || !self.batches.is_empty() || self.pop.is_some() {
                 return;
             }
-            // The queue is tried with a pop that does not wait.
-            self.is_empty &= !self.batches.is_empty() || self.parked.is_some();
+            // One call after the other is tried, a pop without waiting.
+            self.is_empty = false;
+            if !self.outbox.is_empty() {
+                self.send_reports();
+                return;
+            }
         }
-        if self.settings.drain && self.is_quiet() && self.parked.is_some() {
+        while !self.outbox.is_empty()
+            && (self.batches.is_empty()
+                || self.outbox.len() >= REPORTS_MIN && self.batches.len() < BATCHES_MAX)
+        {
+            self.send_reports();
+        }
+        if self.settings.drain && self.is_parked && self.is_quiet() {
             // The last handlers may have put jobs. Whether there are any shows a pop that does not wait.
-            self.unpark();
+            self.drop_pop();
             self.is_empty = false;
         }
-        // After a failure one batch at a time is tried.
-        let batches_max = if self.trouble.is_some() { 1 } else { BATCHES_MAX };
-        while self.batches.len() < batches_max {
-            let slots = if self.is_closing() || self.is_empty { 0 } else { self.free() };
-            if self.outbox.is_empty() && slots == 0 {
-                break;
-            }
-            self.send_batch(slots);
-        }
-        let is_drained = self.settings.drain && self.is_quiet();
-        let can_park = self.is_empty && self.parked.is_none() && self.trouble.is_none();
-        if can_park && !is_drained && !self.is_closing() && self.free() > 0 {
-            self.park();
+        let is_drained = self.settings.drain && self.is_empty && self.is_quiet();
+        let is_busy = self.pop.is_some() || self.free() == 0 || self.outbox.len() >= UNREPORTED_MAX;
+        if !is_busy && !is_drained && !self.is_closing() {
+            self.send_pop();
         }
     }
 
-    fn send_batch(&mut self, slots: usize) {
+    fn send_reports(&mut self) {
         let (mut calls, mut reports, mut bytes) = (Vec::new(), Vec::new(), 0);
         while calls.len() < REPORTS_MAX && bytes < RESULT_BYTES_MAX {
             let Some(finished) = self.outbox.pop_front() else { break };
@@ -271,26 +277,28 @@ impl Runner {
                 None => self.ended(&finished, AttemptEnding::Lost),
             }
         }
-        if slots > 0 {
-            calls.push(Call::from(self.pop(slots)));
-        }
         if calls.is_empty() {
             return;
         }
-        self.reserved += slots;
         let backend = self.backend.clone();
         self.batches.push(Box::pin(async move {
             let answers = backend.execute(calls).await;
-            Batch { reports, slots, answers }
+            Batch { reports, answers }
         }));
     }
 
-    fn pop(&self, slots: usize) -> Pop {
+    /// Asks for jobs; if the last pop found fewer than there were slots, with a parked pop.
+    fn send_pop(&mut self) {
+        (self.reserved, self.is_parked, self.polled) = (self.free(), self.is_empty, Instant::now());
+        if self.is_resuming {
+            self.pop = Some(self.relock());
+            return;
+        }
         let turn = self.turn;
-        Pop {
+        let pop = Pop {
             queues: self.queues.clone(),
             worker: self.name.clone(),
-            count: Count::new(slots as i64).unwrap_or(Count::ONE),
+            count: Count::new(self.reserved as i64).unwrap_or(Count::ONE),
             order: match self.settings.order {
                 Order::Strict => PopOrder::Strict,
                 Order::RoundRobin => PopOrder::RoundRobin { turn },
@@ -298,31 +306,56 @@ impl Runner {
             },
             whole: false,
             klasses: self.klasses.clone(),
-        }
+        };
+        let (backend, is_parked) = (self.backend.clone(), self.is_parked);
+        self.pop = Some(Box::pin(async move {
+            if is_parked {
+                return backend.pop_or_wait(pop, Seconds::from(PARK)).await;
+            }
+            match heartbeat::run(&*backend, pop.into()).await? {
+                Reply::Pop(reply) => Ok(reply),
+                _ => Err(BackendError::Broken { backend: "worker", source: "it popped nothing".into() }),
+            }
+        }));
     }
 
-    /// Waits for jobs with a parked pop.
-    fn park(&mut self) {
-        let slots = self.free();
-        (self.parked_slots, self.polled) = (slots, Instant::now());
-        self.reserved += slots;
-        let (backend, pop) = (self.backend.clone(), self.pop(slots));
-        self.parked = Some(Box::pin(async move { backend.pop_or_wait(pop, Seconds::from(PARK)).await }));
+    /// Asks for jobs that an earlier process of this name left, as many as there are slots: the locks of more
+    /// would only expire.
+    fn relock(&self) -> BoxFuture<'static, Result<PopReply, BackendError>> {
+        let relock = Relock {
+            worker: self.name.clone(),
+            queues: self.queues.clone(),
+            count: Count::new(self.reserved as i64).unwrap_or(Count::ONE),
+            before: self.relocked,
+        };
+        let (backend, turn) = (self.backend.clone(), self.turn);
+        Box::pin(async move {
+            match heartbeat::run(&*backend, relock.into()).await? {
+                Reply::Relock(jobs) => Ok(PopReply { jobs, turn }),
+                _ => Err(BackendError::Broken { backend: "worker", source: "it locked nothing".into() }),
+            }
+        })
     }
 
-    /// Drops the parked pop. A job on its way goes back to its queue.
-    fn unpark(&mut self) {
-        self.parked = None;
-        self.reserved -= std::mem::take(&mut self.parked_slots);
+    /// Drops the pop in flight. A job on its way goes back to its queue.
+    fn drop_pop(&mut self) {
+        (self.pop, self.reserved, self.is_parked) = (None, 0, false);
     }
 
-    fn parked_answered(&mut self, popped: Result<PopReply, BackendError>) {
-        self.unpark();
+    fn popped(&mut self, popped: Result<PopReply, BackendError>) {
+        let (slots, was_parked) = (self.reserved, self.is_parked);
+        self.drop_pop();
         match popped {
             Ok(reply) => {
                 self.reached();
-                // There may be more: the next pop does not wait.
-                self.is_empty = reply.jobs.is_empty();
+                let found = reply.jobs.len();
+                if self.is_resuming {
+                    self.is_resuming = found == slots;
+                    self.relocked = self.relocked.or_else(|| reply.jobs.first().map(|job| job.lock.token));
+                } else {
+                    // After a parked pop there may be more jobs than it was served with.
+                    self.is_empty = found == 0 || !was_parked && found < slots;
+                }
                 self.dispatch(reply);
             }
             Err(BackendError::Refused(refusal)) => self.pop_refused(refusal),
@@ -331,8 +364,7 @@ impl Runner {
     }
 
     fn batch_answered(&mut self, batch: Batch) {
-        self.reserved -= batch.slots;
-        let mut answers = match batch.answers {
+        let answers = match batch.answers {
             Ok(answers) => answers,
             Err(error) => {
                 // Reports name their attempt, so that repeating them is safe.
@@ -342,16 +374,6 @@ impl Runner {
             }
         };
         self.reached();
-        if batch.slots > 0 {
-            match answers.pop() {
-                Some(Ok(Reply::Pop(reply))) => {
-                    self.is_empty = reply.jobs.len() < batch.slots;
-                    self.dispatch(reply);
-                }
-                Some(Err(refusal)) => self.pop_refused(refusal),
-                _ => {}
-            }
-        }
         for (finished, answer) in batch.reports.into_iter().zip(answers) {
             match answer {
                 Ok(_) => self.ended(&finished, finished.kind()),
@@ -430,7 +452,7 @@ impl Runner {
         self.batches.push(Box::pin(async move {
             // A connection that fails here has released them: no reply, no job.
             let _ = backend.execute(calls).await;
-            Batch { reports: Vec::new(), slots: 0, answers: Ok(Vec::new()) }
+            Batch { reports: Vec::new(), answers: Ok(Vec::new()) }
         }));
     }
 
@@ -441,17 +463,18 @@ impl Runner {
         }
     }
 
-    /// Lets handlers that are about to end do so, because one batch for many reports is cheaper than many.
+    /// Lets handlers that are about to end do so, because one batch for many reports is cheaper than many. The
+    /// task of this loop is woken by the first of them, before the executor has run the others.
     async fn collect_finished(&mut self) {
-        loop {
+        while !self.attempts.is_empty() && self.outbox.len() < REPORTS_MAX {
+            tokio::task::yield_now().await;
             let before = self.outbox.len();
             while let Some(finished) = self.attempts.try_join_next() {
                 self.finished(Some(finished));
             }
-            if self.attempts.is_empty() || self.outbox.len() == before || self.outbox.len() >= REPORTS_MAX {
+            if self.outbox.len() == before {
                 return;
             }
-            tokio::task::yield_now().await;
         }
     }
 
@@ -491,7 +514,7 @@ impl Runner {
 
     /// Begins to stop: takes no more jobs.
     fn close(&mut self, grace: Duration) {
-        self.unpark();
+        self.drop_pop();
         let over = Instant::now().checked_add(grace);
         self.grace_over = Some(over.unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30)));
         self.stopping.cancel();
@@ -571,7 +594,7 @@ impl Runner {
         if let Some(after) = self.settings.unhealthy_after
             && self.grace_over.is_none()
         {
-            if self.reserved == 0 && self.trouble.is_none() {
+            if self.pop.is_none() && self.trouble.is_none() {
                 // All slots are busy, so nothing was polled.
                 self.polled = now;
             } else if self.unhealthy_at(after) <= now {
@@ -590,11 +613,6 @@ impl Runner {
             self.outbox.clear();
             self.batches.clear();
         }
-    }
-
-    /// Goes on with the jobs that a worker of this name left.
-    async fn resume(&mut self) -> Result<(), WorkerError> {
-        Ok(())
     }
 
     /// Withdraws the capabilities, so that `why` and roll calls count this worker no more.
@@ -665,10 +683,10 @@ async fn attempt(
     Finished { context, ending, took: began.elapsed() }
 }
 
-/// Ready when the parked pop is; never without one.
-async fn poll_parked<T>(parked: &mut Option<BoxFuture<'static, T>>) -> T {
-    poll_fn(|task| match parked {
-        Some(parked) => parked.as_mut().poll(task),
+/// Ready when the future is; never without one.
+async fn poll<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    poll_fn(|task| match future {
+        Some(future) => future.as_mut().poll(task),
         None => std::task::Poll::Pending,
     })
     .await

@@ -355,7 +355,8 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         let capability = |queue: &QueueName, klass: Option<&Klass>| Capability {
             queue: queue.clone(),
             klass: klass.cloned(),
-            attempt_max: settings.timeout.map(Into::into),
+            // Later than here: the handler stops and is reported on before the queue takes the job away.
+            attempt_max: settings.timeout.map(|timeout| (timeout + settings.cleanup * 2).into()),
         };
         let capabilities = queues.iter().flat_map(|queue| match any {
             true => vec![capability(queue, None)],

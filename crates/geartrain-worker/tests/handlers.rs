@@ -143,6 +143,12 @@ async fn a_released_job_loses_no_retry() {
 }
 
 #[tokio::test]
+async fn a_snoozed_job_runs_later_and_loses_no_retry() {
+    let job = after_one(PAYLOAD, || Err(JobError::snooze(Duration::from_secs(3_600)))).await;
+    assert_eq!((job.state.name(), job.remaining), (StateName::Scheduled, 5));
+}
+
+#[tokio::test]
 async fn a_panic_fails_the_job_with_its_message() {
     let job = after_one(PAYLOAD, || panic!("index out of {}", "bounds")).await;
     assert_eq!((job.state.name(), failure(&job)), (StateName::Failed, ("sums-panic", "index out of bounds")));

@@ -4,5 +4,7 @@ mod handlers;
 mod interruption;
 mod layers;
 mod order;
+mod outage;
+mod resume;
 mod shutdown;
 mod support;

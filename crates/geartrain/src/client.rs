@@ -17,7 +17,7 @@ use crate::{
     Answer, Awaited, Backend, Backup, BackupStep, BackupSummary, BackupTarget, Call, Cancel, Complete,
     CompleteReply, Ended, Error, Events, Fail, Get, Group, Heartbeat, Jid, Job, JobHandle, JobResult, Next,
     Operation, Payload, Pop, PopReply, Popped, Put, PutRequest, QueueCounts, QueueHandle, QueueName, Queues,
-    Release, ResultStream, Retry, Timestamp, WorkerName,
+    Release, Relock, ResultStream, Retry, Timestamp, WorkerName,
 };
 
 /// A connection to a queue. Clones share it.
@@ -363,6 +363,33 @@ impl Client {
         Ok(self.backend.pop_or_wait(pop, seconds("wait", wait)?).await?)
     }
 
+    /// Locks all running jobs of a worker again that was restarted, in these queues or, if none is given, in
+    /// all: each has a new token, and the earlier one is refused from now on. No retry is used up. To be
+    /// called before the worker pops, with a name that no other process has.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let before = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// let jobs = client.relock("worker-1", &["mail"]).await?;
+    /// assert_eq!((jobs.len(), &jobs[0].jid), (1, &before.jid));
+    /// assert!(client.complete(&before).await.is_err());
+    /// client.complete(&jobs[0]).await?;
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn relock(&self, worker: &str, queues: &[&str]) -> Result<Vec<Popped>, Error> {
+        let queues = queues.iter().map(|queue| QueueName::new(*queue)).collect::<Result<_, _>>()?;
+        let mut relock = Relock { queues, ..Relock::new(WorkerName::new(worker)?) };
+        let mut jobs = Vec::new();
+        loop {
+            let page = self.run(relock.clone()).await?;
+            let Some(first) = page.first() else { return Ok(jobs) };
+            relock.before.get_or_insert(first.lock.token);
+            jobs.extend(page);
+        }
+    }
+
     /// Renews the lock of a running job. Returns when the new lock expires.
     pub async fn heartbeat(&self, job: &Popped) -> Result<Timestamp, Error> {
         self.run(Heartbeat { jid: job.jid.clone(), holder: job.holder(), payload: None }).await
@@ -417,7 +444,7 @@ impl Client {
     ///
     /// With a delay of zero the job waits as its [backoff](PutRequest::backoff) says, or as
     /// [the default](crate::Backoff::DEFAULT) if it has none; another delay replaces both. To hand back a job
-    /// without using up a retry, use [`release`](Client::release), which has no delay.
+    /// without using up a retry, use [`release`](Client::release) or [`snooze`](Client::snooze).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
@@ -468,6 +495,25 @@ impl Client {
     /// ```
     pub async fn release(&self, job: &Popped) -> Result<(), Error> {
         self.run(Release::of(job)).await
+    }
+
+    /// Returns a job to its queue without using up a retry, to run again after a delay. Without a delay it goes
+    /// to the front of its queue.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// use std::time::Duration;
+    /// use geartrain::StateName;
+    /// let client = geartrain::connect("memory:").await?;
+    /// client.put("mail", "welcome", "{}").await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// client.snooze(&job, Duration::from_secs(300)).await?;
+    /// let job = client.get(&job.jid).await?.expect("it is there");
+    /// assert_eq!((job.state.name(), job.remaining), (StateName::Scheduled, 5));
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn snooze(&self, job: &Popped, delay: Duration) -> Result<(), Error> {
+        self.run(Release { delay: delay.into(), ..Release::of(job) }).await
     }
 
     /// Removes a job, unless it is complete or another job depends on it. Returns whether it was removed.

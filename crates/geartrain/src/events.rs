@@ -36,10 +36,13 @@ pub struct Events {
 
 type Item = Result<PositionedEvent, SubscriptionEnd>;
 
+/// The next event, with the subscription.
+type Next = Pin<Box<dyn Future<Output = (Box<dyn Subscription>, Item)> + Send>>;
+
 enum State {
     Idle(Box<dyn Subscription>),
     /// A poll of the stream found no event. The future owns the subscription, which is borrowed while it waits.
-    Polled(Pin<Box<dyn Future<Output = (Box<dyn Subscription>, Item)> + Send>>),
+    Polled(Next),
     Ended(SubscriptionEnd),
 }
 

@@ -1,7 +1,10 @@
 //! Leases: popped jobs whose locks are renewed by themselves, for programs with a loop of their own.
 
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -24,8 +27,9 @@ const RENEW_EVERY_MIN: Duration = Duration::from_millis(20);
 /// A popped job whose lock is renewed as long as this guard lives, for programs with a loop of their own. A
 /// `Worker` does all of this by itself.
 ///
-/// Dropped without a verdict, it releases the job: it goes back to the front of its queue, and no retry is
-/// used up. [`complete`](Lease::complete), [`fail`](Lease::fail) and [`retry`](Lease::retry) give a verdict.
+/// Dropped without a verdict, it releases the job in the background: it goes back to the front of its queue,
+/// and no retry is used up. If the runtime shuts down meanwhile, that waits for the queue's answer, up to a
+/// second. [`complete`](Lease::complete), [`fail`](Lease::fail) and [`retry`](Lease::retry) give a verdict.
 ///
 /// It needs a tokio runtime, on which a task renews the lock. A program that blocks all threads of the runtime
 /// for longer than the lock lasts loses it.
@@ -206,7 +210,7 @@ impl Drop for Lease {
         let (client, jid) = (self.client.clone(), self.job.jid.clone());
         let message = Some("its worker dropped it".to_owned());
         let release = Release { message, ..Release::of(&self.job) };
-        let mut release = Box::pin(async move {
+        let mut release = Background::new(async move {
             match client.run(release).await {
                 Ok(()) | Err(Error::Refused(_)) => {}
                 Err(error) => {
@@ -214,10 +218,58 @@ impl Drop for Lease {
                 }
             }
         });
-        // The first poll hands the command to the backend, so it is executed also if the runtime is shutting
-        // down and drops the task.
-        if release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        // The engine in this process mostly answers at once.
+        if Pin::new(&mut release).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.runtime.spawn(release);
+        }
+    }
+}
+
+/// Work that outlives the runtime on which it runs: if the runtime shuts down and drops it, a thread finishes
+/// it.
+struct Background(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+/// How long the end of a runtime waits for such a thread.
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(1);
+/// After this time the thread gives up.
+const BACKGROUND_MAX: Duration = Duration::from_secs(30);
+
+impl Background {
+    fn new(work: impl Future<Output = ()> + Send + 'static) -> Background {
+        Background(Some(Box::pin(work)))
+    }
+}
+
+impl Future for Background {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Background>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(work) = &mut self.0 {
+            ready!(work.as_mut().poll(context));
+            self.0 = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Set once the backend did not answer in time: with many leases the waits would add up.
+        static IS_SLOW: AtomicBool = AtomicBool::new(false);
+        let Some(work) = self.0.take() else { return };
+        let (done, is_done) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("geartrain-release".into());
+        let started = thread.spawn(move || {
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+                return;
+            };
+            let _ = runtime.block_on(async { tokio::time::timeout(BACKGROUND_MAX, work).await });
+            let _ = done.send(());
+        });
+        // The process often ends after its runtime.
+        if started.is_ok() && !IS_SLOW.load(Ordering::Relaxed) {
+            let in_time = is_done.recv_timeout(SHUTDOWN_WAIT_MAX);
+            IS_SLOW.store(in_time == Err(RecvTimeoutError::Timeout), Ordering::Relaxed);
         }
     }
 }

@@ -1,6 +1,47 @@
 //! A job queue for Rust programs.
 //!
 //! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[derive(Clone)] struct Smtp;
+//! # impl Smtp { async fn send(&self, to: &str) -> std::io::Result<String> { Ok(format!("sent to {to}")) } }
+//! # let smtp = Smtp;
+//! # let directory = std::env::temp_dir().join(format!("geartrain-worker-doc-{}", std::process::id()));
+//! # let url = &format!("embedded:{}", directory.display());
+//! use geartrain::{Context, State, Worker};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, geartrain::Job)]
+//! #[job(queue = "mail", klass = "welcome", timeout = "2m", backoff = "10s..1h")]
+//! struct Welcome { to: String }
+//!
+//! let client = geartrain::connect(url).await?; // such as "embedded:./jobs"
+//! client.put_job(&Welcome { to: "a@example.org".into() }).unique("a").await?;
+//! # let awaited = client.put_and_follow(client.put_job(&Welcome { to: "a@example.org".into() }).unique("a")).await?;
+//! # let ctrl_c = async || awaited.end(None).await.map(|ended| assert_eq!(ended.json::<String>().unwrap(), "sent to a@example.org"));
+//!
+//! Worker::new(client)
+//!     .with_state(smtp)
+//!     .on(async |job: Welcome, State(smtp), cx: Context| {
+//!         cx.progress(1, 2).await?;
+//!         Ok(smtp.send(&job.to).await?)
+//!     })
+//!     .concurrency(32)
+//!     .run_until(ctrl_c())
+//!     .await?;
+//! # std::fs::remove_dir_all(directory)?;
+//! # Ok(()) }
+//! ```
+//!
+//! The [`Worker`] pops the jobs of its handlers, renews their locks, and reports how they ended. The value that
+//! a handler returns is the job's result. An error retries the job as its backoff says, unless it is a
+//! [`JobError`] that says otherwise; a panic fails it. When the worker stops it waits for the jobs that run,
+//! and hands back what is left without using up a retry.
+//!
+//! A program with a loop of its own takes [leases](Lease), or pops jobs and reports on them step by step. That
+//! needs no tokio:
+//!
+//! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
 //! let client = geartrain::connect("memory:").await?;
 //!
@@ -16,15 +57,18 @@
 //! # Ok(()) }) }
 //! ```
 //!
-//! Operations without a method of their own on [`Client`], such as [`Recur`], [`Depend`] or [`Stats`], go
-//! through [`Client::run`].
+//! [`Client::queue`] and [`Client::job`] are handles of one queue and one job. Operations without a method,
+//! such as [`Recur`] or [`AddTags`] of several jobs in a [batch](Client::batch), go through [`Client::run`].
+//! [`testing`] is a queue whose clock a test moves.
 //!
 //! # Features
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `embedded` (default) | `memory:` and `embedded:DIR`: the queue in this process |
+//! | `embedded` (default) | `memory:` and `embedded:DIR`: the queue in this process; the module `testing` |
 //! | `socket` (default) | shares an embedded directory with other processes through a socket file; brings tokio |
+//! | `worker` (default) | [`Worker`], [`Lease`] and typed jobs; brings tokio and tower |
+//! | `derive` (default) | `#[derive(geartrain::Job)]`; brings syn at compile time |
 //! | `redis` | `redis://HOST:PORT`: a geartrain server, a Redis or a Valkey; brings the Redis driver and rustls |
 //! | `gearman` | `gearman://HOST:PORT`: Gearman servers; brings rustls |
 //! | `results` | the module `results`: the long-term result log; brings SQLite |
@@ -69,8 +113,9 @@ pub use geartrain_store::{
 };
 #[cfg(feature = "worker")]
 pub use geartrain_worker::{
-    Context, Interruption, Job as TypedJob, JobDefaults, JobError, JobOutput, JobRequest, JobService,
-    ReportError,
+    AttemptEnding, CatchPanicLayer, Context, Interruption, Job as TypedJob, JobDefaults, JobError, JobOutput,
+    JobRequest, JobService, Order, Report as WorkerReport, ReportError, State, TraceLayer, Worker,
+    WorkerError, WorkerEvent,
 };
 pub use job_handle::JobHandle;
 #[cfg(feature = "worker")]
@@ -80,8 +125,9 @@ pub use queue_handle::QueueHandle;
 pub use select::{BulkRun, Selection};
 pub use wait::{Awaited, Ended, WaitError};
 
-/// Workers: the whole crate `geartrain-worker`. Its trait `Job` is also [`TypedJob`] here, because
-/// [`Job`](struct@Job) is a job with all of its data.
+/// Workers: everything of the crate `geartrain-worker`. Two of its names differ at the root of this crate: the
+/// trait [`Job`](worker::Job) is [`TypedJob`] there, because [`Job`](struct@Job) is a job with all of its data,
+/// and [`Report`](worker::Report) is [`WorkerReport`].
 #[cfg(feature = "worker")]
 pub mod worker {
     pub use geartrain_worker::*;

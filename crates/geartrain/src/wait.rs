@@ -87,10 +87,13 @@ pub struct Awaited {
     state: State,
 }
 
+/// The next item, with what the wait for it borrowed.
+type NextItem = Pin<Box<dyn Future<Output = (Box<Attached>, Result<StreamItem, Error>)> + Send>>;
+
 enum State {
     Idle(Box<Attached>),
     /// A poll of the stream found no item. The future owns what it borrows while it waits.
-    Polled(Pin<Box<dyn Future<Output = (Box<Attached>, Result<StreamItem, Error>)> + Send>>),
+    Polled(NextItem),
     /// The stream has given the end of the job, or an error.
     Ended(Option<Box<Attached>>),
 }

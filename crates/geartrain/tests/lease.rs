@@ -116,7 +116,7 @@ fn a_lease_is_lost_with_its_job() {
 }
 
 #[test]
-fn a_verdict_that_is_refused_for_its_size_releases_the_job() {
+fn a_verdict_that_is_not_accepted_releases_the_job() {
     on_each_backend(async |client| {
         let jid = client.put("mail", "welcome", "{}").await.unwrap();
         assert!(lease(client).await.fail("", "a group needs a name").await.is_err());

@@ -1,10 +1,12 @@
 //! The test clock: delays, retries, schedules and locks of a queue in memory take no time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use geartrain::*;
 use pollster::block_on;
+use serde::{Deserialize, Serialize};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -69,5 +71,46 @@ fn a_recurring_job_runs_on_each_day_that_the_clock_shows() {
             assert!(client.pop("reports", "w1").await.unwrap().is_none());
             clock.advance(24 * HOUR);
         }
+    });
+}
+
+#[derive(Serialize, Deserialize, geartrain::Job)]
+#[job(queue = "mail", backoff = "1h..10h", retries = 3)]
+struct Flaky;
+
+/// The worker waits for a job in a parked pop, which wakes when the clock moves.
+#[test]
+fn a_worker_retries_by_the_test_clock() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, clock) = testing::memory().unwrap();
+        let mut events = client.events().await.unwrap();
+        let began = clock.now();
+        let jid = client.put_job(&Flaky).keep_result(240 * HOUR).await.unwrap();
+        let worker = Worker::new(&client).with_state(Arc::new(AtomicU32::new(0))).on(
+            async |_: Flaky, State(attempts), cx: Context| {
+                if attempts.fetch_add(1, Ordering::Relaxed) < 3 {
+                    return Err(JobError::retry("not yet"));
+                }
+                Ok(cx.attempt())
+            },
+        );
+        let mut delay = HOUR;
+        let completed = async {
+            loop {
+                match &*events.next().await.unwrap().event {
+                    Event::Retried { .. } => {
+                        clock.advance(delay);
+                        delay *= 2;
+                    }
+                    Event::Completed { .. } => return,
+                    _ => {}
+                }
+            }
+        };
+        let report = worker.run_until(completed).await.unwrap();
+        assert_eq!((report.completed, report.retried, report.lost), (1, 3, 0));
+        assert_eq!(client.job(&jid).wait(None).await.unwrap().json::<u32>().unwrap(), 4);
+        assert_eq!(clock.now() - began, Seconds::from(7 * 3_600));
     });
 }

@@ -45,8 +45,8 @@ fn the_backend_of_a_directory_can_do_all_that_its_store_can() {
         assert!(!backend.ready_or_wait(vec![mail.clone()], Seconds::ZERO).await.unwrap());
         let pop = Pop::new(mail, WorkerName::new("w1").unwrap());
         assert!(backend.pop_or_wait(pop, Seconds::ZERO).await.unwrap().jobs.is_empty());
-        drop(backend.subscribe().await.unwrap());
-        drop(backend.subscribe_from(0).await.unwrap());
+        let newest = backend.subscribe().await.unwrap().position();
+        drop(backend.subscribe_from(newest).await.unwrap());
         drop(backend.open_result_stream(1).await.unwrap());
         drop(backend.backup(BackupTarget::Archive).await.unwrap());
         backend.flush_events().await;

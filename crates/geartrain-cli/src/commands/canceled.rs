@@ -1,6 +1,6 @@
 //! What is left of a cancelled job, for commands that do not find it.
 
-use geartrain::{Canceled, Client, Jid, Refusal, Timestamp, Tombstone};
+use geartrain::{Canceled, Client, Jid, Refusal, StateName, Timestamp, Tombstone};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -51,14 +51,21 @@ impl TombstoneView {
 }
 
 fn sentence(of: &Tombstone, now: Timestamp) -> String {
-    let mut text = format!("job {} was cancelled {}", of.jid, timestamp::relative(of.when, now));
+    let when = match timestamp::relative(of.when, now).as_str() {
+        "now" => "just now".to_owned(),
+        when => when.to_owned(),
+    };
+    let mut text = format!("job {} was cancelled {when}", of.jid);
     if let Some(by) = &of.by {
         text += &format!(" by {}", clean(by));
     }
     if let Some(because) = of.because.as_deref().filter(|because| !because.is_empty()) {
         text += &format!(", because {}", clean(because));
     }
-    format!("{text}; it was {} in queue {}", of.state, of.queue)
+    match of.state {
+        StateName::Depends => format!("{text}; it depended on others, in queue {}", of.queue),
+        state => format!("{text}; it was {state} in queue {}", of.queue),
+    }
 }
 
 /// `<user>@<host>`, for the tombstones of jobs that this command cancels.

@@ -1,16 +1,16 @@
 //! Commands that change existing jobs.
 
 use geartrain::{
-    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Existing, HistoryEvent, Jid, Job, Log,
-    Put, QueueName, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
+    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Error, Existing, HistoryEvent, Jid, Job,
+    Log, Put, QueueName, Refusal, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
 };
 use serde_json::json;
 
-use super::Done;
 use super::list::{self, find, jobs_done};
 use super::log::Message;
 use super::put::outcome;
 use super::select::{self, BulkArgs, Words};
+use super::{Done, canceled};
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -171,7 +171,8 @@ fn last_queue(job: &Job) -> Option<QueueName> {
 
 pub(super) async fn timeout(client: &Client, jids: Vec<Jid>, out: &mut Output<'_>) -> Done {
     client.run(Timeout { jids: jids.clone() }).await?;
-    Ok(out.line(&json!({ "jids": texts(&jids) }), jobs_done(jids.len() as u64, "taken from their workers"))?)
+    let done = if jids.len() == 1 { "taken from its worker" } else { "taken from their workers" };
+    Ok(out.line(&json!({ "jids": texts(&jids) }), jobs_done(jids.len() as u64, done))?)
 }
 
 pub(super) async fn priority(client: &Client, args: PriorityArgs, out: &mut Output<'_>) -> Done {
@@ -281,6 +282,11 @@ async fn change_dependencies(client: &Client, jid: Jid, change: DependChange, ou
 
 pub(super) async fn log(client: &Client, message: Message, out: &mut Output<'_>) -> Done {
     let Message { jid, text, data } = message;
-    client.run(Log { jid: jid.clone(), message: text, data }).await?;
+    match client.run(Log { jid: jid.clone(), message: text, data }).await {
+        Err(Error::Refused(Refusal::NoSuchJob { .. })) => {
+            return Err(canceled::explain(client, &jid, out).await);
+        }
+        done => done?,
+    };
     Ok(out.line(&json!({ "jid": jid.to_string() }), "added to the history")?)
 }

@@ -172,6 +172,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Progress(args) => work::progress(client, args, out).await,
         Verb::Chunk(args) => work::chunk(client, args, out).await,
         Verb::Release(args) => work::release(client, args, out).await,
+        Verb::Relock(args) => work::relock(client, args, out).await,
         Verb::Announce(args) => workers::announce(client, args, out).await,
         Verb::Status(args) => status::status(client, args, out).await,
         Verb::Why(args) => why::why(client, args, None, out).await,

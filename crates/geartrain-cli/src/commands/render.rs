@@ -208,6 +208,7 @@ fn end_text(reason: EndReason, worker: &str) -> String {
         EndReason::Released => format!("released by {worker}"),
         EndReason::TakenAway => format!("taken away from {worker}"),
         EndReason::PutAgain => format!("submitted again while {worker} had it"),
+        EndReason::Resumed => format!("resumed by {worker} after a restart"),
         other => format!("ended at {worker} ({})", other.as_str()),
     }
 }

@@ -287,7 +287,7 @@ fn report(sum: Sum, matching: u64, samples: &[SelectedView], words: &Words, out:
     let (changed, more) = (matching.saturating_sub(met), met.saturating_sub(matching));
     let mut people = format!("{} {}", count(acted, "job"), words.done);
     for (number, what) in [
-        (unchanged, "left as it was"),
+        (unchanged, if unchanged == 1 { "left as it was" } else { "left as they were" }),
         (changed, "no longer selected"),
         (more, "more selected meanwhile"),
         (refused, "refused"),

@@ -251,7 +251,7 @@ fn a_worker_that_lost_its_lock_is_refused() {
     shell.run("put mail k --jid j1");
     let token = shell.pop("mail");
     assert!(shell.refused("complete j1 --worker w2").contains("held by w1, not by w2; give the --token"));
-    shell.run("timeout j1");
+    assert_eq!(shell.run("timeout j1"), "1 job taken from its worker\n");
     assert_eq!(
         shell.refused(&format!("complete j1 --token {token}")),
         "the lock on job j1 is lost: the job is waiting; stop working on it, this attempt is over"

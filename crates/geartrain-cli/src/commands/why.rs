@@ -2,7 +2,7 @@
 
 use clap::Args;
 use geartrain::{
-    Client, Error, FailedDependency, GetLimits, Jid, QueueLimits, QueueName, Rate, Reason, Refusal,
+    Client, Error, FailedDependency, GetLimits, Group, Jid, QueueLimits, QueueName, Rate, Reason, Refusal,
     StateName, Timestamp, Why, WhyReply,
 };
 use serde::Serialize;
@@ -12,7 +12,6 @@ use super::{Done, canceled};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::rate;
-use crate::text::count;
 use crate::timestamp::{self, when};
 use crate::view::Number;
 
@@ -256,8 +255,11 @@ fn clause(reason: &Reason, reply: &WhyReply, now: Timestamp) -> String {
                 Some((jid, worker)) => format!(" (for example {jid}, held by {worker})"),
                 None => String::new(),
             };
-            let running = count(*running.max(max), "job");
-            format!("{running} of its queue run, and its concurrency limit is {max}{such_as}")
+            let running = match running.max(max) {
+                1 => "1 job of its queue runs".to_owned(),
+                running => format!("{running} jobs of its queue run"),
+            };
+            format!("{running}, and its concurrency limit is {max}{such_as}")
         }
         Reason::RateLimit { until } => {
             format!("its queue is at its rate limit and starts the next job {}", when(*until, now))
@@ -298,6 +300,12 @@ fn which_is(state: StateName) -> String {
     }
 }
 
+/// Whether a group is that of jobs which failed because a dependency did.
+fn is_upstream(group: &Group, reply: &WhyReply) -> bool {
+    let queue = group.as_str().strip_prefix("upstream-");
+    queue.is_some() && queue == reply.queue.as_ref().map(QueueName::as_str)
+}
+
 /// What would help, with a command to paste.
 fn remedy(reason: &Reason, reply: &WhyReply, limits: &QueueLimits, geartrain: &str) -> Option<String> {
     let jid = quoted(&reply.jid.to_string());
@@ -309,6 +317,12 @@ fn remedy(reason: &Reason, reply: &WhyReply, limits: &QueueLimits, geartrain: &s
             quoted(worker.as_str())
         ),
         Reason::Complete { .. } => format!("`{geartrain} requeue {jid}` runs it again"),
+        // Put back now, it would run without the job that failed.
+        Reason::Failed { group, .. } if is_upstream(group, reply) => format!(
+            "repair and requeue the job that the message names, then `{geartrain} unfail {}` puts the group back \
+             behind it; `{geartrain} requeue {jid}` runs this job without it",
+            quoted(group.as_str())
+        ),
         Reason::Failed { group, .. } | Reason::SetAside { group, .. } => format!(
             "`{geartrain} requeue {jid}` retries it, `{geartrain} unfail {}` retries the whole group",
             quoted(group.as_str())
@@ -522,6 +536,23 @@ mod tests {
                 StateName::Waiting,
                 vec![Reason::Next],
                 "job j1 of mail is waiting: it is next, and the next pop gets it; `geartrain pop mail` takes it",
+            ),
+            (
+                StateName::Failed,
+                vec![Reason::Failed {
+                    group: group("upstream-mail"),
+                    message: "Job j0 failed (smtp), and this job depends on it".to_owned(),
+                }],
+                "job j1 of mail failed: it is in group upstream-mail, with the message \"Job j0 failed (smtp), and \
+                 this job depends on it\"; repair and requeue the job that the message names, then \
+                 `geartrain unfail upstream-mail` puts the group back behind it; `geartrain requeue j1` runs this \
+                 job without it",
+            ),
+            (
+                StateName::Waiting,
+                vec![Reason::Concurrency { max: 1, held: vec![], running: 1 }],
+                "job j1 of mail is waiting: 1 job of its queue runs, and its concurrency limit is 1; \
+                 `geartrain config set mail-max-concurrency 2` lets one more run",
             ),
         ]
     }

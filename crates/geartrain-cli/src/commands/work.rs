@@ -2,7 +2,7 @@
 
 use geartrain::{
     Chunk, ChunkKind, Client, Complete, CompleteReply, Fail, Heartbeat, Holder, JobResult, Next, Payload,
-    Pop, PopOrder, Popped, Progress, Progressed, Release, Retry, Seconds, Timestamp, WorkerName,
+    Pop, PopOrder, Popped, Progress, Progressed, Release, Relock, Retry, Seconds, Timestamp, WorkerName,
 };
 use serde_json::json;
 
@@ -211,16 +211,38 @@ pub(crate) struct ChunkArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For a worker that shuts down: no retry is used up. If the work went wrong, use `geartrain retry`."
+    after_help = "For a worker that shuts down or, with --delay, for a job that cannot run yet: no retry is
+used up. If the work went wrong, use `geartrain retry`."
 )]
 pub(crate) struct ReleaseArgs {
     /// The job id
     jid: Jid,
+    /// Do not run it again for this long [default: return it to the front of its queue]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    delay: Option<Duration>,
     /// Why, for the job's history
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
     #[command(flatten)]
     holder: HolderArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  geartrain relock worker-1
+  geartrain relock worker-1 mail --json | jq -r '.[].token'
+
+For a worker that was restarted: its jobs go on with new tokens, and no retry is used up. A process of the
+same worker that still has one of them loses it.")]
+pub(crate) struct RelockArgs {
+    /// The worker
+    worker: WorkerName,
+    /// Only jobs of these queues [default: all]
+    #[arg(value_name = "QUEUE")]
+    queues: Vec<QueueName>,
+    /// How many jobs at most, the first popped first, up to 1000
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1000")]
+    count: Count,
 }
 
 /// Parses `3/10`.
@@ -245,7 +267,24 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
         Some(wait) => client.pop_any(pop, wait).await?,
         None => client.run(pop).await?,
     };
-    let jobs = reply.jobs;
+    show_popped(&reply.jobs, out)?;
+    match args.wait {
+        Some(wait) if reply.jobs.is_empty() => Err(Failure::TimedOut(format!(
+            "no job in {} within {}; try again, or look at `geartrain queues`",
+            names,
+            duration::format(wait.as_secs_f64())
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn relock(client: &Client, args: RelockArgs, out: &mut Output<'_>) -> Done {
+    let RelockArgs { worker, queues, count } = args;
+    let jobs = client.run(Relock { queues, count, ..Relock::new(worker) }).await?;
+    Ok(show_popped(&jobs, out)?)
+}
+
+fn show_popped(jobs: &[Popped], out: &mut Output<'_>) -> std::io::Result<()> {
     let views: Vec<PoppedView> = jobs.iter().map(PoppedView::new).collect();
     let now = out.now;
     out.show(&views, |out| {
@@ -256,15 +295,7 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
             card(out, &popped_card(job, now))?;
         }
         Ok(())
-    })?;
-    match args.wait {
-        Some(wait) if jobs.is_empty() => Err(Failure::TimedOut(format!(
-            "no job in {} within {}; try again, or look at `geartrain queues`",
-            names,
-            duration::format(wait.as_secs_f64())
-        ))),
-        _ => Ok(()),
-    }
+    })
 }
 
 /// `<hostname>-<pid>`.
@@ -435,6 +466,13 @@ pub(super) async fn chunk(client: &Client, args: ChunkArgs, out: &mut Output<'_>
 
 pub(super) async fn release(client: &Client, args: ReleaseArgs, out: &mut Output<'_>) -> Done {
     let release = Release::new(args.jid.clone(), holder(&args.jid, args.holder)?);
-    client.run(Release { message: args.message, ..release }).await?;
-    Ok(out.line(&json!({ "jid": args.jid.to_string() }), "released")?)
+    let delay = args.delay.map_or(Seconds::ZERO, Seconds::from);
+    client.run(Release { message: args.message, delay, ..release }).await?;
+    let people = match args.delay {
+        Some(delay) if !delay.is_zero() => {
+            format!("released, and scheduled in {}", duration::format(delay.as_secs_f64()))
+        }
+        _ => "released".to_owned(),
+    };
+    Ok(out.line(&json!({ "jid": args.jid.to_string() }), people)?)
 }

@@ -2,22 +2,52 @@
 
 use crate::{Answer, Holder, Jid, Klass, Popped, QueueName, Reply, Seconds, Timestamp, WorkerName};
 
-/// Returns a job to the front of its queue without using up a retry, because its worker was interrupted.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+/// Returns a job to its queue without using up a retry: to the front, because its worker was interrupted, or
+/// with a delay, because the job cannot run yet.
+///
+/// ```
+/// use geartrain_core::{Holder, Jid, Release, Seconds, Token};
+/// let release = Release::new(Jid::new("j1")?, Holder::Token(Token::new(7)));
+/// let snooze = Release { delay: Seconds::from(300), ..release };
+/// # Ok::<(), geartrain_core::BadName>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 pub struct Release {
     /// The running job.
     pub jid: Jid,
     /// The holder of its lock.
     pub holder: Holder,
     /// Why, for the job's story.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub message: Option<String>,
+    /// How long the job may not run again, at most [`DELAY_MAX`](crate::DELAY_MAX). Without a delay it goes to
+    /// the front of its queue.
+    #[serde(default)]
+    pub delay: Seconds,
+}
+
+/// Leaves out the last fields that have their defaults, as [`Cancel`](crate::Cancel) does.
+impl serde::Serialize for Release {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let fields = if self.delay == Seconds::ZERO { 2 + usize::from(self.message.is_some()) } else { 4 };
+        let mut release = to.serialize_struct("Release", fields)?;
+        release.serialize_field("jid", &self.jid)?;
+        release.serialize_field("holder", &self.holder)?;
+        if fields > 2 {
+            release.serialize_field("message", &self.message)?;
+        }
+        if fields > 3 {
+            release.serialize_field("delay", &self.delay)?;
+        }
+        release.end()
+    }
 }
 
 impl Release {
-    /// Returns a job without a message.
+    /// Returns a job to the front of its queue, without a message.
     pub fn new(jid: Jid, holder: Holder) -> Release {
-        Release { jid, holder, message: None }
+        Release { jid, holder, message: None, delay: Seconds::ZERO }
     }
 
     /// Returns a job that was just popped.

@@ -12,6 +12,7 @@ mod put;
 mod put_options;
 mod read;
 mod recur;
+mod relock;
 mod results;
 mod select;
 mod tick;
@@ -28,6 +29,7 @@ pub use put::*;
 pub use put_options::*;
 pub use read::*;
 pub use recur::*;
+pub use relock::*;
 pub use results::*;
 pub use select::*;
 pub use tick::*;
@@ -35,7 +37,9 @@ pub use why::*;
 
 use std::collections::BTreeMap;
 
-use crate::{BadCount, Group, Jid, Job, LARGE_PAYLOAD_BYTES, Payload, Tag, Timestamp, Token, WorkerName};
+use crate::{
+    BadCount, Group, Jid, Job, LARGE_PAYLOAD_BYTES, Payload, Popped, Tag, Timestamp, Token, WorkerName,
+};
 
 /// An operation and the type of its reply. Implemented by every variant of [`Command`].
 pub trait Operation: Into<Command> {
@@ -245,7 +249,7 @@ operations! {
     Progress => (),
     /// Sends data or a warning to a job's result streams. Replies with how many submissions receive it.
     Chunk => u64,
-    /// Returns a job to the front of its queue without using up a retry.
+    /// Returns a job to its queue without using up a retry.
     Release as "HandBack" => (),
     /// Reports a dead worker: its jobs go back to the front of their queues. Replies with these jobs, in the
     /// order in which they were popped.
@@ -284,6 +288,8 @@ operations! {
     Figures => Vec<QueueFigures>,
     /// Explains why the jobs of a queue are not running. Makes due jobs waiting.
     WhyQueue => Box<WhyQueueReply>,
+    /// Locks the running jobs of a restarted worker again, in the order in which they were popped.
+    Relock => Vec<Popped>,
 }
 
 /// A number of items to request at once: 0 to 100,000.

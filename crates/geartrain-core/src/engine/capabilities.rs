@@ -1,6 +1,7 @@
 //! Capabilities: what workers announced, what happens to the jobs of a lost or interrupted worker, and limits
 //! of queues.
 
+use super::put::{check_delay, due};
 use super::put_options::check_span;
 use super::{Delta, Effects, Engine, FailureDelta, Kind, NameId, RowId, at_most, check_size};
 use crate::{
@@ -133,16 +134,21 @@ impl Engine {
         release: Release,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let Release { jid, holder, message } = release;
+        let Release { jid, holder, message, delay } = release;
+        if delay < Seconds::ZERO {
+            let why = format!("must not be negative, and is {} seconds", delay.get());
+            return Err(Refusal::BadArgument { what: "delay".into(), why });
+        }
+        check_delay(delay, false)?;
         self.check_size("message", message.as_ref().map_or(0, String::len))?;
         let row = self.claimed(&jid, &holder)?;
         self.check_holder(row, &jid, &holder)?;
         self.publish_release(row, false, fx);
-        match message {
-            None => self.commit(Delta::Release(row, now), fx),
-            Some(message) => {
-                self.end_attempt(row, now, EndReason::Released, None, Some(&message), fx);
-                self.commit(Delta::ToFront(row), fx);
+        match (message, due(now, delay)) {
+            (None, None) => self.commit(Delta::Release(row, now), fx),
+            (message, due) => {
+                self.end_attempt(row, now, EndReason::Released, None, message.as_deref(), fx);
+                self.commit(due.map_or(Delta::ToFront(row), |due| Delta::Snooze(row, due)), fx);
             }
         }
         self.remove_if_abandoned(row, fx);

@@ -209,6 +209,11 @@ pub enum Delta {
     TombstoneDropped(Jid),
     /// A job is put again into a queue as it is: with its klass, payload, priority, retries and tags.
     Requeue(RowId, NameId, Timestamp),
+    /// A worker gives a job back, which is scheduled for a time.
+    Snooze(RowId, Timestamp),
+    /// A worker that was restarted gets a job again that it has, with a new lock and a new fencing token.
+    /// Unlike a pop it must be synced: the earlier token was good until now, and must not be so again.
+    Relock { row: RowId, now: Timestamp, expires: Timestamp },
 }
 
 impl Delta {
@@ -300,6 +305,8 @@ impl Delta {
             | Delta::Release(row, _)
             | Delta::ToFront(row)
             | Delta::Requeue(row, ..)
+            | Delta::Snooze(row, _)
+            | Delta::Relock { row, .. }
             | Delta::RunWithout(row, ..)
             | Delta::AttemptEnded { row, .. }
             | Delta::Canceled { row, .. }

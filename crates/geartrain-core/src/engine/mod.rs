@@ -36,6 +36,7 @@ mod put_options;
 mod read;
 mod reclaim;
 mod recur;
+mod relock;
 mod salvage;
 mod select;
 mod state;
@@ -332,6 +333,7 @@ impl Engine {
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
             Command::Select(select) => Reply::Select(Box::new(self.select(now, &select)?)),
             Command::Act(act) => Reply::Act(Box::new(self.act(now, act, fx)?)),
+            Command::Relock(relock) => Reply::Relock(self.relock(now, relock, fx)?),
         })
     }
 

@@ -419,7 +419,7 @@ impl Engine {
     }
 
     /// Sets the attempt's deadline, if the job's options or the worker's capability limit it.
-    fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
+    pub(super) fn set_deadline(&mut self, row: RowId, worker: NameId, now: Timestamp, fx: &mut Effects) {
         let of = self.state.row(row);
         let of_job = if of.cold == NONE {
             None

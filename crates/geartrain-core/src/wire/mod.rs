@@ -377,7 +377,7 @@ mod tests {
     use super::*;
     use crate::{
         BackupSummary, Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put,
-        PutOptions, QueueName, Reply, StreamItem,
+        PutOptions, QueueName, Release, Reply, StreamItem, WorkerName,
     };
 
     fn jid() -> Jid {
@@ -509,6 +509,22 @@ mod tests {
         let item = StreamItem::Progress { progress: progressed, text: None };
         assert_eq!(decode_value::<StreamItem>(b"\x81\xa8Progress\x91\x92\x92\x05\x04\xc0").unwrap(), item);
         assert_eq!(encode_value(&item), b"\x81\xa8Progress\x92\x92\x92\x05\x04\xc0\xc0");
+    }
+
+    #[test]
+    fn last_fields_without_a_value_are_left_out() {
+        let plain = Release::new(jid(), Holder::Worker(WorkerName::new("w1").unwrap()));
+        let told = Release { message: Some("m".into()), ..plain.clone() };
+        let snoozed = Release { delay: Seconds::from(5), ..plain.clone() };
+        for (release, fields, ending) in [
+            (plain, 0x92, &b"\xa2w1"[..]),
+            (told, 0x93, b"\xa2w1\xa1m"),
+            (snoozed, 0x94, b"\xa2w1\xc0\xcb\x40\x14\0\0\0\0\0\0"),
+        ] {
+            let bytes = encode_value(&release);
+            assert_eq!((bytes[0], &bytes[bytes.len() - ending.len()..]), (fields, ending), "{release:?}");
+            assert_eq!(decode_value::<Release>(&bytes).unwrap(), release);
+        }
     }
 
     #[test]

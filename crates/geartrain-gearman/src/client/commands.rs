@@ -275,6 +275,7 @@ fn operation(command: &Command) -> &'static str {
         Command::Peek(_) => "show jobs without popping them",
         Command::Retry(_) => "retry a job",
         Command::Release(_) => "release a job",
+        Command::Relock(_) => "lock a worker's jobs again",
         Command::Timeout(_) => "take a job away from its worker",
         Command::Unfail(_) | Command::Failures(_) | Command::Failed(_) => "keep failed jobs",
         Command::SetPriority(_) => "change a job's priority",

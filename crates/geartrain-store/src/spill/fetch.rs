@@ -5,7 +5,7 @@
 
 use flume::Sender;
 use geartrain_core::{
-    Answer, Jid, Job, Payload, PopReply, Popped, Refusal, Reply, SelectReply, Selected, TrackedReply,
+    Answer, Jid, Job, Payload, Popped, Refusal, Reply, SelectReply, Selected, TrackedReply,
 };
 
 use crate::publish::{PendingReply, Publication};
@@ -31,7 +31,7 @@ fn fetch_one(reply: &mut PendingReply, from: &mut PayloadReader) {
         PendingReply::Pop(_, reply) => {
             let answer = reply.reply_mut();
             if let Ok(reply) = answer
-                && let Err(refusal) = for_pop(reply, from)
+                && let Err(refusal) = for_pop(&mut reply.jobs, from)
             {
                 *answer = Err(refusal);
             }
@@ -84,7 +84,8 @@ fn start() -> Sender<Unread> {
 fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
     let Ok(reply) = answer else { return };
     let fetched = match reply {
-        Reply::Pop(reply) => for_pop(reply, from),
+        Reply::Pop(reply) => for_pop(&mut reply.jobs, from),
+        Reply::Relock(jobs) => for_pop(jobs, from),
         Reply::Get(Some(job)) => for_job(job, from),
         Reply::GetMany(jobs) | Reply::Peek(jobs) | Reply::Tracked(TrackedReply { jobs, .. }) => {
             jobs.iter_mut().try_for_each(|job| for_job(job, from))
@@ -132,15 +133,15 @@ fn load(payload: &mut Payload, from: &mut PayloadReader) -> bool {
 /// A job whose payload cannot be read is left out, so that the other jobs need not wait for their locks to
 /// expire. Its own lock expires, again and again, until it has no retries left and fails. If there is no
 /// other job, the reply is the refusal.
-fn for_pop(reply: &mut PopReply, from: &mut PayloadReader) -> Result<(), Refusal> {
+fn for_pop(jobs: &mut Vec<Popped>, from: &mut PayloadReader) -> Result<(), Refusal> {
     let mut unreadable = Ok(());
-    reply.jobs.retain_mut(|job| {
+    jobs.retain_mut(|job| {
         let fetched = for_popped(job, from);
         let is_readable = fetched.is_ok();
         unreadable = std::mem::replace(&mut unreadable, Ok(())).and(fetched);
         is_readable
     });
-    if reply.jobs.is_empty() { unreadable } else { Ok(()) }
+    if jobs.is_empty() { unreadable } else { Ok(()) }
 }
 
 fn for_popped(popped: &mut Popped, from: &mut PayloadReader) -> Result<(), Refusal> {

@@ -24,6 +24,83 @@ pub async fn handing_back_costs_nothing(system: System) -> Checked {
     Ok(())
 }
 
+fn snooze(job: &str, by: &str, delay: impl Into<f64>) -> Release {
+    Release { delay: seconds(delay), ..hand_back(job, by) }
+}
+
+/// A job that is released with a delay is scheduled, and loses neither a retry nor its place in the statistics.
+pub async fn a_snoozed_job_is_scheduled(system: System) -> Checked {
+    let popped = system.run(0, put("mail", "a"), "w1").await?;
+    let mut listener = system.listen().await?;
+    let until_noon = Release { message: Some("the bank opens at noon".into()), ..snooze("a", "w1", 30) };
+    system.at(5, until_noon).await?;
+    listener.heard(&system, [heard::handed_back("a", "mail", "w1", false)]).await?;
+    let job = system.job("a").await?;
+    assert_eq!(
+        (job.state, job.remaining, job.past_failure),
+        (JobState::Scheduled { due: moment(35) }, 5, None)
+    );
+    assert_eq!((job.qless.worker, job.qless.state, job.qless.expires), (None, "scheduled", moment(0)));
+    assert_eq!(job.history.last(), Some(&entry(0, was_popped("w1"))));
+    assert_eq!(
+        job.attempts,
+        [AttemptEnd {
+            when: moment(5),
+            reason: EndReason::Released,
+            worker: Some(worker("w1")),
+            group: None,
+            message: Some("the bank opens at noon".into()),
+        }]
+    );
+    assert_eq!(system.worker_jobs(6, "w1").await?, (vec![], vec![]));
+    let again = Release { delay: seconds(30), ..Release::new(jid("a"), holding(&popped)) };
+    system.refuses(6, again, no::lock("a", StateName::Scheduled)).await?;
+    assert_eq!(system.pop(34.5, "mail", "w2", 1).await?, [""; 0]);
+    assert_eq!(system.take(35, "mail", "w2").await?.remaining, 5);
+    Ok(())
+}
+
+/// A job that was snoozed has no place at the front when it is due, and its expiry goes on to count.
+pub async fn a_snoozed_job_waits_as_others_do(system: System) -> Checked {
+    system.run(0, put("mail", "a"), "w1").await?;
+    system.at(1, snooze("a", "w1", 9)).await?;
+    let late = PutOptions { expires: Some(moment(20)), ..PutOptions::default() };
+    system.run(2, on_terms(put("mail", "late"), late), "w1").await?;
+    system.at(3, snooze("late", "w1", 17.5)).await?;
+    system.at(4, put("mail", "b")).await?;
+    assert_eq!(system.pop(10, "mail", "w2", 9).await?, ["b", "a"]);
+    assert_eq!(system.pop(20.5, "mail", "w2", 9).await?, [""; 0]);
+    assert_eq!(system.job("late").await?.state.name(), StateName::Failed);
+    Ok(())
+}
+
+/// A warned worker may snooze its job: the next one is warned anew before it loses the job.
+pub async fn a_snooze_in_grace_ends_the_warning(system: System) -> Checked {
+    system.run(0, put("mail", "a"), "w1").await?;
+    assert_eq!(system.pop(60, "mail", "w2", 1).await?, [""; 0]);
+    system.at(61, snooze("a", "w1", 1)).await?;
+    assert_eq!(system.pop(62, "mail", "w2", 1).await?, ["a"]);
+    assert_eq!(system.pop(122, "mail", "w3", 1).await?, [""; 0], "w2 is warned");
+    assert_eq!(system.pop(132, "mail", "w3", 1).await?, ["a"]);
+    assert_eq!(system.job("a").await?.remaining, 4);
+    Ok(())
+}
+
+/// A delay is from 0 to a hundred years, whoever holds the job.
+pub async fn a_snooze_has_its_limits(system: System) -> Checked {
+    let popped = system.run(0, put("mail", "a"), "w1").await?;
+    let before = system.snapshot(1.0).await?;
+    for delay in [-0.5, -3_155_760_001.0, 3_155_760_001.0, f64::MAX] {
+        system.refuses(1, snooze("a", "w1", delay), no::good("delay")).await?;
+        let by_token = Release { delay: seconds(delay), ..Release::new(jid("a"), holding(&popped)) };
+        system.refuses(1, by_token, no::good("delay")).await?;
+    }
+    assert_eq!(system.snapshot(1.0).await?, before);
+    system.at(1, snooze("a", "w1", 3_155_760_000.0)).await?;
+    assert_eq!(system.job("a").await?.state, JobState::Scheduled { due: moment(3_155_760_001.0) });
+    Ok(())
+}
+
 /// Only who holds a job can hand it back.
 pub async fn only_the_holder_hands_back(system: System) -> Checked {
     system.run(0, put("mail", "a"), "w1").await?;
@@ -351,6 +428,17 @@ pub async fn a_waiting_worker_gets_what_comes_back(system: System) -> Checked {
     assert_eq!(waiter.served(&system).await?, ["a"]);
     let waiter = system.waits(pop("mail", "w3"), 600).await?;
     system.now(gone("w2")).await?;
+    assert_eq!(waiter.served(&system).await?, ["a"]);
+    Ok(())
+}
+
+/// A parked pop gets a snoozed job when that is due.
+pub async fn a_waiting_worker_gets_what_was_snoozed(system: System) -> Checked {
+    system.now(put("mail", "a")).await?;
+    system.now(pop("mail", "w1")).await?;
+    let waiter = system.waits(pop("mail", "w2"), 600).await?;
+    system.now(snooze("a", "w1", 5)).await?;
+    system.clock.set(5);
     assert_eq!(waiter.served(&system).await?, ["a"]);
     Ok(())
 }

@@ -67,10 +67,14 @@ pub async fn the_rate_is_that_of_the_last_one_to_two_minutes(system: System) -> 
     system.tick(150).await?;
     assert_eq!(figures(&system, 180, "mail").await?.rate, Some(4.0));
     system.tick(180).await?;
+    complete_some(190, "c", 2).await?;
+    assert_eq!(figures(&system, 200, "mail").await?.rate, Some(4.5), "since the older sample");
     system.tick(240).await?;
-    assert_eq!(figures(&system, 241, "mail").await?.rate, Some(0.0));
-    assert_eq!(figures(&system, 241, "unknown").await?.rate, Some(0.0));
-    assert_eq!(figures(&system, 421, "mail").await?.rate, None, "the samples are too old");
+    assert_eq!(figures(&system, 240, "mail").await?.rate, Some(2.0));
+    system.tick(300).await?;
+    assert_eq!(figures(&system, 301, "mail").await?.rate, Some(0.0));
+    assert_eq!(figures(&system, 301, "unknown").await?.rate, Some(0.0));
+    assert_eq!(figures(&system, 481, "mail").await?.rate, None, "the samples are too old");
     Ok(())
 }
 

@@ -43,6 +43,7 @@ pub mod put;
 pub mod reading;
 pub mod ready;
 pub mod recur;
+pub mod relock;
 pub mod results;
 pub mod select;
 pub mod several_queues;
@@ -574,6 +575,10 @@ cases! {
     }
     crashes => {
         handing_back_costs_nothing,
+        a_snoozed_job_is_scheduled,
+        a_snoozed_job_waits_as_others_do,
+        a_snooze_in_grace_ends_the_warning,
+        a_snooze_has_its_limits,
         only_the_holder_hands_back,
         what_is_handed_back_goes_to_the_front,
         the_front_is_behind_what_was_timed_out,
@@ -594,6 +599,20 @@ cases! {
         death_in_grace_gives_jobs_back,
         what_is_put_back_begins_anew,
         a_waiting_worker_gets_what_comes_back,
+        a_waiting_worker_gets_what_was_snoozed,
+    }
+    relock => {
+        a_restarted_worker_locks_its_jobs_again,
+        what_is_locked_again_comes_in_pages,
+        a_relock_may_be_for_some_queues,
+        an_expired_lock_is_renewed_unless_it_was_taken_over,
+        only_running_jobs_are_locked_again,
+        no_limit_stops_a_relock,
+        a_relock_begins_an_attempt,
+        a_relock_measures_no_wait,
+        a_relock_of_a_tracked_job_is_told,
+        a_relock_is_a_sign_of_life,
+        a_relock_has_its_limits,
     }
     capabilities => {
         a_roll_call_counts_each_worker_once,
@@ -742,6 +761,7 @@ cases! {
         complete_jobs_are_selected_by_their_last_queue,
         ages_and_attempts_are_compared,
         payloads_are_selected_by_a_path,
+        pages_together_show_each_job_once,
         pages_show_a_job_once_while_others_come_and_go,
         pages_show_a_failed_job_once_while_others_are_unfailed,
         jobs_of_forgotten_queues_are_selected,
@@ -892,6 +912,7 @@ mod tests {
             include_str!("results.rs"),
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
+            include_str!("relock.rs"),
             include_str!("capabilities.rs"),
             include_str!("attempts.rs"),
             include_str!("canceled.rs"),

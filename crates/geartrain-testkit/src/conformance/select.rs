@@ -230,6 +230,54 @@ pub async fn payloads_are_selected_by_a_path(system: System) -> Checked {
     Ok(())
 }
 
+/// Pages of any size have each job once, in whichever state it is, if nothing changes between them.
+pub async fn pages_together_show_each_job_once(system: System) -> Checked {
+    let name = |kind: &str, number: usize| format!("{kind}{number:02}");
+    for number in 0..9 {
+        system.run(0, put("mail", name("complete", number)), "w1").await?;
+        system.at(0, complete(&name("complete", number), "w1")).await?;
+        system.run(0, put("mail", name("failed", number)), "w1").await?;
+        system.at(0, fail(&name("failed", number), "w1", "smtp")).await?;
+        system.run(0, put("mail", name("running", number)), "w1").await?;
+    }
+    for number in 0..9 {
+        // Some have equal scores and due times.
+        let later = Put { delay: seconds(50 + number as i32 / 3), ..put("mail", name("scheduled", number)) };
+        system.at(number as i32 / 3, later).await?;
+        system.at(0, Put { depends: jids(["running00"]), ..put("mail", name("depends", number)) }).await?;
+        system.at(number as i32 / 3, put("mail", name("waiting", number))).await?;
+        system.at(1, AddTags { jid: jid(&name("waiting", number)), tags: tags(["t"]) }).await?;
+    }
+    for (text, expected) in [
+        ("queue=mail", 54),
+        ("queue=mail state=waiting", 9),
+        ("queue=mail state=scheduled", 9),
+        ("queue=mail state=depends", 9),
+        ("queue=mail state=complete", 9),
+        ("worker=w1", 9),
+        ("group=smtp", 9),
+        ("tag=t", 9),
+    ] {
+        for size in [1, 2, 5] {
+            let mut select = Select { count: count(size), ..selects(text) };
+            let mut seen = Vec::new();
+            loop {
+                let page = system.at(3, select.clone()).await?;
+                seen.extend(texts(page.jobs.into_iter().map(|job| job.jid)));
+                assert!(seen.len() <= expected, "{text}, pages of {size}: {seen:?}");
+                select.after = page.next;
+                if select.after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen.len(), expected, "{text}, pages of {size}: {seen:?}");
+            let distinct: BTreeSet<_> = seen.iter().collect();
+            assert_eq!(distinct.len(), expected, "{text}, pages of {size}: {seen:?}");
+        }
+    }
+    Ok(())
+}
+
 /// A job that is selected all the time is on one page, whatever happens to others between two pages.
 pub async fn pages_show_a_job_once_while_others_come_and_go(system: System) -> Checked {
     let name = |number: usize| format!("j{number:03}");

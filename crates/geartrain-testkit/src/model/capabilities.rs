@@ -18,6 +18,10 @@ const ABILITIES_MAX: usize = 1024;
 /// How much may be said of a worker's death.
 const EVIDENCE_BYTES_MAX: usize = 4_096;
 
+/// The front of a queue. Neither number is looked at: such jobs are ordered by token.
+const FRONT: Position =
+    Position::Work { front: Front::OfItsPriority, entry: Entry { score: Timestamp::ZERO, arrival: 0 } };
+
 /// What one worker can do, and how long that takes at the most.
 pub(super) type Abilities = BTreeMap<(QueueName, Option<Klass>), Option<Seconds>>;
 
@@ -105,18 +109,27 @@ impl Model {
     pub(super) fn hand_back(&mut self, now: Timestamp, back: &Release) -> Result<(), Refusal> {
         let worker = self.held(&back.jid, &back.holder, None)?;
         self.note_end(&back.jid, now, EndReason::Released, None, back.message.as_deref());
-        self.bring_to_front(&back.jid, worker, false);
+        let (place, word) = if back.delay > Seconds::ZERO {
+            (Position::Scheduled(self.enter(now + back.delay)), "scheduled")
+        } else {
+            (FRONT, "waiting")
+        };
+        self.give_back(&back.jid, worker, false, place, word);
         Ok(())
     }
 
-    /// Lets a job wait at the front of its queue.
-    fn bring_to_front(&mut self, jid: &Jid, worker: WorkerName, crashed: bool) {
+    /// Takes a job from its worker, for a place in its queue.
+    fn give_back(
+        &mut self,
+        jid: &Jid,
+        worker: WorkerName,
+        crashed: bool,
+        place: Position,
+        word: &'static str,
+    ) {
         let job = self.job_mut(jid);
         job.end_attempt(Ending::Otherwise);
-        // Neither is looked at: such jobs are ordered by token.
-        let entry = Entry { score: Timestamp::ZERO, arrival: 0 };
-        job.place = Position::Work { front: Front::OfItsPriority, entry };
-        job.word = "waiting";
+        (job.place, job.word) = (place, word);
         job.worker = None;
         job.expires = Timestamp::ZERO;
         job.listed = None;
@@ -126,13 +139,18 @@ impl Model {
         self.abandon_if_unwanted(jid);
     }
 
-    pub(super) fn gone(&mut self, now: Timestamp, gone: &WorkerLost) -> Vec<Jid> {
-        let worker = &gone.worker;
-        let held = jids(self.container(|job| {
+    /// The running jobs in a worker's list, or that it was warned about, in the order of their tokens.
+    pub(super) fn held_by(&self, worker: &WorkerName) -> Vec<Jid> {
+        jids(self.container(|job| {
             let known = job.listed.is_some() || job.grace;
             let running = job.place.state() == StateName::Running && known;
             (running && job.worker.as_ref() == Some(worker)).then_some(job.token)
-        }));
+        }))
+    }
+
+    pub(super) fn gone(&mut self, now: Timestamp, gone: &WorkerLost) -> Vec<Jid> {
+        let worker = &gone.worker;
+        let held = self.held_by(worker);
         if held.is_empty() && !self.workers.contains_key(worker) && !self.abilities.contains_key(worker) {
             return held;
         }
@@ -165,7 +183,7 @@ impl Model {
         } else if remaining < 0 {
             self.give_up(now, jid, exhausted(now, &queue, None), FailedBy::WorkerLost, Some(worker));
         } else {
-            self.bring_to_front(jid, worker, true);
+            self.give_back(jid, worker, true, FRONT, "waiting");
         }
     }
 }

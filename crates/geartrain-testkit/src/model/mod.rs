@@ -340,6 +340,7 @@ impl Model {
             }
             Command::Select(select) => Reply::Select(Box::new(self.select(now, select))),
             Command::Act(act) => Reply::Act(Box::new(self.act(now, act))),
+            Command::Relock(relock) => Reply::Relock(self.relock(now, relock)),
             unknown => panic!("the model does not know {}", unknown.name()),
         })
     }
@@ -417,6 +418,10 @@ impl Model {
             }
             Command::Chunk(chunk) => self.fits("chunk", chunk.bytes.bytes()),
             Command::Release(back) => {
+                validate_delay(back.delay, false)?;
+                if back.delay < Seconds::ZERO {
+                    return Err(bad_argument("delay"));
+                }
                 self.fits("message", back.message.as_deref().unwrap_or_default().as_bytes())
             }
             Command::Cancel(cancel) => validate_because(cancel.because.as_deref()),
@@ -431,6 +436,9 @@ impl Model {
                 Model::validate_select(&select.filter, select.after.is_some(), select.count.get())
             }
             Command::Act(act) => Model::validate_act(act),
+            Command::Relock(relock) if !(1..=1_000).contains(&relock.count.get()) => {
+                Err(bad_argument("count"))
+            }
             _ => Ok(()),
         }
     }

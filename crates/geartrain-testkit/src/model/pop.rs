@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use geartrain_core::{
     Backoff, EndReason, Event, Fail, FailedBy, Failure, Group, Heartbeat, HistoryEvent, Jid, Job, JobEnding,
-    JobResult, Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Retry,
-    Seconds, Timeout, Timestamp, Token, WorkerName,
+    JobResult, Klass, Lock, Milestone, Peek, Pop, PopOrder, PopReply, Popped, QueueName, Refusal, Relock,
+    Retry, Seconds, Timeout, Timestamp, Token, WorkerName,
 };
 
 use super::{Ending, Entry, Front, Model, Position, not_running};
@@ -189,29 +189,31 @@ impl Model {
     }
 
     fn hand_out(&mut self, now: Timestamp, jid: &Jid, pop: &Pop) -> Popped {
-        self.remember(jid, now, HistoryEvent::Popped { worker: pop.worker.clone() });
-        let queue = self.jobs[jid].queue.clone().expect("a job that can be popped has a queue");
+        let queue = self.jobs[jid].its_queue();
         self.measure_wait(&queue, now, self.jobs[jid].time);
+        self.note_start(now, &queue);
+        self.begin_attempt(now, jid, &pop.worker, pop.whole)
+    }
+
+    /// Locks a job for a worker, with a new token.
+    fn begin_attempt(&mut self, now: Timestamp, jid: &Jid, worker: &WorkerName, whole: bool) -> Popped {
+        self.remember(jid, now, HistoryEvent::Popped { worker: worker.clone() });
+        let queue = self.jobs[jid].its_queue();
         self.tokens += 1;
         let token = Token::new(self.tokens);
         let deadline = now + self.lock_length(&queue);
-        let attempt_max = self.attempt_max(jid, &pop.worker);
-        self.note_start(now, &queue);
+        let attempt_max = self.attempt_max(jid, worker);
         let job = self.job_mut(jid);
         job.end_attempt(Ending::Otherwise);
         job.beyond.deadline = attempt_max.map(|max| now + max);
         job.time = now;
-        job.worker = Some(pop.worker.clone());
+        job.worker = Some(worker.clone());
         job.listed = Some(deadline);
         job.expires = deadline;
         job.word = "running";
         job.place = Position::Locks { deadline };
         job.token = token;
-        self.events.push(Event::Popped {
-            jid: jid.clone(),
-            queue: queue.clone(),
-            worker: pop.worker.clone(),
-        });
+        self.events.push(Event::Popped { jid: jid.clone(), queue: queue.clone(), worker: worker.clone() });
         self.publish_milestone(jid, Milestone::Popped);
         let job = &self.jobs[jid];
         Popped {
@@ -222,10 +224,28 @@ impl Model {
             priority: job.priority,
             retries: job.retries,
             remaining: job.remaining,
-            lock: Lock { worker: pop.worker.clone(), token, expires: deadline },
+            lock: Lock { worker: worker.clone(), token, expires: deadline },
             details: self.details(jid),
-            job: if pop.whole { self.view(jid).map(Box::new) } else { None },
+            job: if whole { self.view(jid).map(Box::new) } else { None },
         }
+    }
+
+    /// Locks what a worker runs again (rule Relock).
+    pub(super) fn relock(&mut self, now: Timestamp, relock: &Relock) -> Vec<Popped> {
+        self.workers.insert(relock.worker.clone(), now);
+        let is_asked_for = |jid: &Jid| {
+            let job = &self.jobs[jid];
+            (relock.queues.is_empty() || relock.queues.contains(&job.its_queue()))
+                && relock.before.is_none_or(|before| job.token.number() < before.number())
+        };
+        let held: Vec<Jid> =
+            self.held_by(&relock.worker).into_iter().filter(is_asked_for).take(relock.count.get()).collect();
+        let lock_again = |jid: &Jid| {
+            self.note_end(jid, now, EndReason::Resumed, None, None);
+            self.job_mut(jid).grace = false;
+            self.begin_attempt(now, jid, &relock.worker, false)
+        };
+        held.iter().map(lock_again).collect()
     }
 
     /// Whether an expired lock is to be taken over, and a retry is left for it.

@@ -292,7 +292,7 @@ const EVENTS: [&str; 34] = [
 ];
 
 /// The name of every command.
-const COMMANDS: [&str; 65] = [
+const COMMANDS: [&str; 66] = [
     "Put",
     "Pop",
     "Peek",
@@ -358,4 +358,5 @@ const COMMANDS: [&str; 65] = [
     "Act",
     "Figures",
     "WhyQueue",
+    "Relock",
 ];

@@ -34,7 +34,7 @@ fn run_generator(mut generator: Generator) -> Vec<Step> {
 type Make = fn(&mut Generator) -> Command;
 
 /// The base weight of each command; each trace scales them at random.
-const WEIGHTS: [(u32, Make); 65] = [
+const WEIGHTS: [(u32, Make); 66] = [
     (160, Generator::put),
     (170, Generator::pop),
     (10, Generator::peek),
@@ -100,6 +100,7 @@ const WEIGHTS: [(u32, Make); 65] = [
     (25, Generator::act),
     (8, Generator::figures),
     (12, Generator::why_queue),
+    (25, Generator::relock),
 ];
 
 /// The first two are in every trace; any other may get weight 0.
@@ -243,8 +244,9 @@ impl Generator {
     /// Records which worker holds which job.
     fn observe(&mut self, number: usize, command: &Command, answer: &Answer) {
         match (command, answer) {
-            (Command::Pop(_), Ok(Reply::Pop(reply))) => {
-                for (place, popped) in reply.jobs.iter().enumerate() {
+            (Command::Pop(_), Ok(Reply::Pop(PopReply { jobs, .. })))
+            | (Command::Relock(_), Ok(Reply::Relock(jobs))) => {
+                for (place, popped) in jobs.iter().enumerate() {
                     self.forget_attempts(&popped.jid);
                     self.held.push(Attempt {
                         jid: popped.jid.clone(),
@@ -276,8 +278,14 @@ impl Generator {
                     self.moments.push(kept.until.get());
                 }
             }
-            (Command::Retry(Retry { jid, .. }) | Command::Release(Release { jid, .. }), Ok(_)) => {
+            (
+                Command::Retry(Retry { jid, delay, .. }) | Command::Release(Release { jid, delay, .. }),
+                Ok(_),
+            ) => {
                 self.forget_attempts(jid);
+                if *delay > Seconds::ZERO {
+                    self.moments.push(self.now + delay.get());
+                }
             }
             (Command::WorkerLost(_), Ok(Reply::WorkerLost(jids))) => {
                 jids.iter().for_each(|jid| self.forget_attempts(jid))
@@ -871,7 +879,26 @@ impl Generator {
     fn release(&mut self) -> Command {
         let (jid, holder, _) = self.claim();
         let message = self.maybe(40, Generator::message);
-        Release { jid, holder, message }.into()
+        // One error at a time: which of two is reported is not specified.
+        let is_good = message.as_ref().is_none_or(|message| message.len() <= PAYLOAD_BYTES_MAX);
+        let delay = if is_good && self.percent(40) { self.delay() } else { Seconds::ZERO };
+        Release { jid, holder, message, delay }.into()
+    }
+
+    fn relock(&mut self) -> Command {
+        let attempt = self.rng.choice(&self.held).cloned();
+        let worker = attempt.filter(|_| self.percent(75)).map(|attempt| attempt.worker);
+        let worker = worker.unwrap_or_else(|| self.worker());
+        let queues = if self.percent(35) { self.some(1..3, Generator::queue) } else { Vec::new() };
+        let before = match self.rng.u32(..10) {
+            0..3 => self.rng.choice(&self.held).map(|attempt| attempt.token),
+            3 => self.rng.choice(&self.spent).map(|attempt| attempt.token),
+            4 => Some(Token::new(0)),
+            _ => None,
+        };
+        // Locks of one command have one deadline.
+        let count = if self.tame { self.one(&[1, 1, 1, 0]) } else { self.one(&[0, 1, 1, 2, 3, 1000, 1001]) };
+        Relock { worker, queues, count: Count::new(count).expect("it is not huge"), before }.into()
     }
 
     fn worker_lost(&mut self) -> Command {

@@ -27,11 +27,14 @@ pub struct Tokens {
 impl Tokens {
     /// Takes note of what a step of the trace handed out.
     pub fn learn(&mut self, step: usize, answer: &Answer) {
-        if let Ok(Reply::Pop(reply)) = answer {
-            for (place, popped) in reply.jobs.iter().enumerate() {
-                self.given.insert(name(step, place), popped.lock.token);
-                self.names.insert(popped.lock.token, name(step, place));
-            }
+        let jobs = match answer {
+            Ok(Reply::Pop(reply)) => &reply.jobs,
+            Ok(Reply::Relock(jobs)) => jobs,
+            _ => return,
+        };
+        for (place, popped) in jobs.iter().enumerate() {
+            self.given.insert(name(step, place), popped.lock.token);
+            self.names.insert(popped.lock.token, name(step, place));
         }
     }
 
@@ -46,13 +49,21 @@ impl Tokens {
             Command::Progress(progress) => &mut progress.holder,
             Command::Chunk(chunk) => &mut chunk.holder,
             Command::Release(back) => &mut back.holder,
+            Command::Relock(relock) => {
+                relock.before.iter_mut().for_each(|token| self.translate(token));
+                return command;
+            }
             _ => return command,
         };
         if let Holder::Token(token) = holder {
-            // One that was never given stays one: no queue counts that far.
-            *token = self.given.get(token).copied().unwrap_or(Token::new(u64::MAX - token.number()));
+            self.translate(token);
         }
         command
+    }
+
+    /// One that was never given stays one: no queue counts that far.
+    fn translate(&self, token: &mut Token) {
+        *token = self.given.get(token).copied().unwrap_or(Token::new(u64::MAX - token.number()));
     }
 
     /// This queue's answer with the trace's tokens in it.
@@ -65,6 +76,7 @@ impl Tokens {
                     popped.job.as_deref_mut().into_iter().for_each(|job| self.rename_in(job));
                 }
             }
+            Reply::Relock(jobs) => jobs.iter_mut().for_each(|popped| self.rename(&mut popped.lock.token)),
             Reply::Peek(jobs) | Reply::GetMany(jobs) => jobs.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Get(job) => job.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Tracked(tracked) => tracked.jobs.iter_mut().for_each(|job| self.rename_in(job)),

@@ -190,6 +190,36 @@ fn a_worker_reports_progress_and_releases_a_job() {
 }
 
 #[test]
+fn a_job_is_released_for_later() {
+    let shell = shell();
+    shell.run("put q k --jid a --retries 0");
+    let token = shell.pop("q");
+    assert_eq!(
+        shell.run(&format!("release a --token {token} --delay 5m")),
+        "released, and scheduled in 5m\n"
+    );
+    let job = shell.json("get a");
+    assert_eq!((&job["state"], &job["remaining"]), (&json!("scheduled"), &json!(0)));
+    assert_eq!(job["history"][2]["reason"], "released");
+}
+
+#[test]
+fn a_restarted_worker_locks_its_jobs_again() {
+    let shell = shell();
+    shell.run("put q k --jid a --retries 0");
+    let token = shell.pop("q");
+    assert_eq!(shell.json("relock w1 other"), json!([]));
+    let jobs = shell.json("relock w1 q");
+    assert_eq!((&jobs[0]["jid"], &jobs[0]["remaining"], &jobs[1]), (&json!("a"), &json!(0), &json!(null)));
+    let again = jobs[0]["token"].as_str().unwrap();
+    assert!(shell.refused(&format!("complete a --token {token}")).contains("this attempt is over"));
+    assert!(shell.run("get a").contains("resumed by w1 after a restart\n"));
+    assert!(shell.run("relock w1").contains("jid       a\n"));
+    assert!(shell.refused("relock w1 --count 1001").contains("1 to 1000"));
+    assert!(shell.refused(&format!("complete a --token {again}")).contains("this attempt is over"));
+}
+
+#[test]
 fn the_jobs_of_a_lost_worker_go_to_others_until_the_crash_limit() {
     let shell = shell();
     shell.run("put q k --jid a --crashes 2");

@@ -55,14 +55,18 @@ fn a_cancelled_job_says_who_cancelled_it_and_why() {
     shell.run("put mail welcome --jid j2");
     assert_eq!(shell.try_run("cancel j1 --because", &["the account is closed"]).code, 0);
     shell.run("cancel j2");
-    let expected = "job j1 was cancelled now by ana@desk, because the account is closed; \
+    let expected = "job j1 was cancelled just now by ana@desk, because the account is closed; \
                     it was waiting in queue mail";
-    for line in ["get j1", "why j1"] {
+    for line in ["get j1", "why j1", "log j1 hello"] {
         let refused = shell.refused(line);
         // A second may have passed.
-        assert_eq!(refused.replace("1s ago", "now"), expected, "{line}");
+        assert_eq!(refused.replace("1s ago", "just now"), expected, "{line}");
     }
     assert!(shell.refused("get j2").ends_with(" by ana@desk; it was waiting in queue mail"));
+    shell.run("put mail welcome --jid j3");
+    shell.run("put mail welcome --jid j4 --depends j3");
+    shell.run("cancel j4");
+    assert!(shell.refused("get j4").ends_with(" by ana@desk; it depended on others, in queue mail"));
     let printed = shell.try_run("get j1 --json", &[]);
     let mut left: Value = serde_json::from_str(&printed.out).unwrap();
     assert_eq!(printed.code, 1);

@@ -84,6 +84,8 @@ fn many_jobs_are_changed_and_summed_up() {
     assert_eq!((&view["acted"], &view["unchanged"], &view["changed"]), (&json!(1), &json!(4), &json!(0)));
     let view = filtered_json(&shell, "tag hot new --yes --rate 1000000/s", "queue=mail");
     assert_eq!(view["acted"], 5);
+    let printed = filtered(&shell, "tag hot --yes", "queue=mail");
+    assert!(printed.out.ends_with("0 jobs tagged, 5 left as they were\n"), "{}", printed.out);
     let printed = filtered(&shell, "untag hot --yes", "tag=hot state=complete");
     assert!(printed.out.ends_with("1 job untagged\n"), "{}", printed.out);
     let view = filtered_json(&shell, "requeue --queue news --yes", "state=complete");

@@ -46,6 +46,8 @@ pub(super) mod kind {
     pub(crate) const PUT_OPTIONS_WITH_POLICY: u8 = 63;
     pub(crate) const RATES_SAMPLED: u8 = 65;
     pub(crate) const EVENT_LOGGED_AT: u8 = 66;
+    pub(crate) const SNOOZE: u8 = 67;
+    pub(crate) const RELOCK: u8 = 68;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -118,6 +120,8 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         }
         Delta::TombstoneDropped(jid) => to.byte(kind::TOMBSTONE_DROPPED).jid(jid),
         Delta::Requeue(row, queue, now) => to.byte(kind::REQUEUE).id(*row).id(*queue).moment(*now),
+        Delta::Snooze(row, due) => to.byte(kind::SNOOZE).id(*row).moment(*due),
+        Delta::Relock { row, now, expires } => to.byte(kind::RELOCK).id(*row).moment(*now).moment(*expires),
         _ => unreachable!("the parent module encodes it"),
     }
 }
@@ -194,6 +198,10 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         },
         kind::TOMBSTONE_DROPPED => Delta::TombstoneDropped(from.jid("jid")?),
         kind::REQUEUE => Delta::Requeue(from.id("row")?, from.id("queue")?, from.moment("now")?),
+        kind::SNOOZE => Delta::Snooze(from.id("row")?, from.moment("due")?),
+        kind::RELOCK => {
+            Delta::Relock { row: from.id("row")?, now: from.moment("now")?, expires: from.moment("expires")? }
+        }
         kind::PUT_OPTIONS_WITH_METADATA => {
             let (row, options) = (from.id("row")?, from.put_options()?);
             Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.metadata()?), ..options }))
@@ -263,6 +271,7 @@ impl Writer<'_> {
             EndReason::Released => 4,
             EndReason::TakenAway => 5,
             EndReason::PutAgain => 6,
+            EndReason::Resumed => 7,
         })
     }
 
@@ -389,6 +398,7 @@ impl<'a> Reader<'a> {
             4 => EndReason::Released,
             5 => EndReason::TakenAway,
             6 => EndReason::PutAgain,
+            7 => EndReason::Resumed,
             other => return wrong(at, "end of an attempt", CodecErrorWhy::Unknown(other)),
         })
     }

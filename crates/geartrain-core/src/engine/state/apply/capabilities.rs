@@ -85,12 +85,7 @@ impl State {
     /// Moves a job to the front of its priority. Its token serves as arrival number, so several such jobs
     /// keep their order.
     pub(super) fn bring_to_front(&mut self, at: RowId) {
-        self.set_grace(at, false);
-        self.unlist(at);
-        self.detach(at);
-        self.forget_expires(at);
-        self.forget_ended(at);
-        self.set_worker(at, NONE);
+        self.take_from_worker(at);
         let row = &mut self.rows[at];
         (row.state, row.score) = (RowState::Waiting, Timestamp::MIN);
         let (queue, klass, entry) = (row.queue, row.klass, ReadyKey::of(at, row));
@@ -99,5 +94,21 @@ impl State {
             self.enter_expiries(at);
         }
         self.mark_dirty(queue);
+    }
+
+    /// Schedules a job that its worker gives back.
+    pub(super) fn snooze(&mut self, at: RowId, due: Timestamp) {
+        self.take_from_worker(at);
+        self.schedule(at, due);
+    }
+
+    /// Ends the attempt at a running job, and forgets its worker. The caller must add it to an index.
+    fn take_from_worker(&mut self, at: RowId) {
+        self.set_grace(at, false);
+        self.unlist(at);
+        self.detach(at);
+        self.forget_expires(at);
+        self.forget_ended(at);
+        self.set_worker(at, NONE);
     }
 }

@@ -135,6 +135,8 @@ impl State {
             }
             Delta::TombstoneDropped(jid) => self.tombstones.remove(jid),
             Delta::Requeue(row, queue, now) => self.requeue(*row, *queue, *now),
+            Delta::Snooze(row, due) => self.snooze(*row, *due),
+            Delta::Relock { row, now, expires } => self.lock_again(*row, *now, *expires),
             Delta::IdsAllocated(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::super::history::Mark;
 use super::super::{DueKey, Flags, RowId, RowState, State};
-use crate::Timestamp;
+use crate::{EndReason, Timestamp};
 
 impl State {
     pub(super) fn pop(&mut self, at: RowId, worker: u32, now: Timestamp, expires: Timestamp) {
@@ -25,6 +25,24 @@ impl State {
         }
         self.forget_expires(at);
         self.queues[queue].insert_lock(self.rows[at].klass, lock);
+        self.list(at);
+        self.mark_dirty(queue);
+    }
+
+    /// Begins another attempt of the worker that has the job. The job did not wait, so no wait is measured,
+    /// and its start was counted by the rate limiter already.
+    pub(super) fn lock_again(&mut self, at: RowId, now: Timestamp, expires: Timestamp) {
+        self.end_attempt(at, now, EndReason::Resumed, None, None);
+        let (queue, klass, worker) = (self.rows[at].queue, self.rows[at].klass, self.rows[at].worker);
+        self.mark(at, now, Mark::Popped { worker });
+        self.set_grace(at, false);
+        self.unlist(at);
+        self.detach(at);
+        self.forget_ended(at);
+        let lock = self.enter(at, RowState::Running, expires);
+        self.rows[at].time = now;
+        self.forget_expires(at);
+        self.queues[queue].insert_lock(klass, lock);
         self.list(at);
         self.mark_dirty(queue);
     }
