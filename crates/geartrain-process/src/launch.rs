@@ -52,7 +52,8 @@ pub const KILL_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 
 impl Launcher {
     /// Launches a command. A name without a slash is searched for in PATH; a relative path is one of the
-    /// worker's current directory, because programs start in directories of their own.
+    /// worker's current directory, because programs start in directories of their own. So is an argument that
+    /// names a file there and has a dot or a slash in it: `python3 handler.py` works.
     pub fn new(
         program: impl AsRef<OsStr>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -62,7 +63,7 @@ impl Launcher {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)?;
         Ok(Launcher {
             program,
-            arguments: arguments.into_iter().map(Into::into).collect(),
+            arguments: arguments.into_iter().map(|argument| absolute_file(argument.into())).collect(),
             supervisor: OWN_EXECUTABLE.into(),
             limits: Limits::default(),
             kill_after: KILL_AFTER_DEFAULT,
@@ -132,6 +133,17 @@ impl Launcher {
             },
         })
     }
+}
+
+/// An argument that names a file of the current directory as an absolute path, and any other as it is. A word
+/// without a dot or a slash may be the name of a file by chance, as in `npm run test`.
+fn absolute_file(argument: OsString) -> OsString {
+    let bytes = argument.as_encoded_bytes();
+    let is_path = !bytes.starts_with(b"-") && bytes.iter().any(|byte| b"./".contains(byte));
+    if is_path && Path::new(&argument).is_file() {
+        return std::path::absolute(&argument).map_or(argument, PathBuf::into_os_string);
+    }
+    argument
 }
 
 /// The path of a program, checked to be executable.
@@ -260,5 +272,22 @@ impl Supervised {
         }
         self.kill();
         self.ended().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_that_names_a_file_is_made_absolute() {
+        // Tests run in the directory of their crate.
+        let here = std::env::current_dir().unwrap();
+        let absolute = |argument: &str| absolute_file(argument.into());
+        assert_eq!(absolute("Cargo.toml"), here.join("Cargo.toml"));
+        assert_eq!(absolute("src/lib.rs"), here.join("src/lib.rs"));
+        for other in ["no-such-file.py", "src", "./src", "-f", "--file=Cargo.toml", "", ".", "/etc/passwd"] {
+            assert_eq!(absolute(other), other);
+        }
     }
 }

@@ -158,30 +158,16 @@ struct PushArgs {
     )]
     push: Option<String>,
     /// Sign requests with the secret in this file (whsec_...); twice while it is rotated
-    #[arg(long, value_name = "FILE", requires = "push", help_heading = "Push")]
+    #[arg(long, value_name = "FILE", help_heading = "Push")]
     push_secret_file: Vec<PathBuf>,
-    /// What happens to a job after a redirect or a client error (4xx) other than 429
-    #[arg(
-        long,
-        value_enum,
-        value_name = "ACTION",
-        requires = "push",
-        default_value = "retry",
-        help_heading = "Push"
-    )]
-    push_4xx: ClientErrorArg,
-    /// How long a request may take, up to the end of the response
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        requires = "push",
-        default_value = "30s",
-        help_heading = "Push"
-    )]
-    push_timeout: Duration,
+    /// What happens to a job after a redirect or a client error (4xx) other than 429 [default: retry]
+    #[arg(long, value_enum, value_name = "ACTION", help_heading = "Push")]
+    push_4xx: Option<ClientErrorArg>,
+    /// How long a request may take, up to the end of the response [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Push")]
+    push_timeout: Option<Duration>,
     /// Trust the certificate authorities in this PEM file instead of the usual web roots
-    #[arg(long, value_name = "FILE", requires = "push", help_heading = "Push")]
+    #[arg(long, value_name = "FILE", help_heading = "Push")]
     push_ca: Option<PathBuf>,
 }
 
@@ -224,7 +210,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
         Some(name) => name.clone(),
         None => default_worker()?,
     };
-    refuse_pool_options(&args)?;
+    refuse_other_models(&args)?;
     let concurrency = args.concurrency.map_or_else(|| default_concurrency(&args), Count::get);
     let display = (out.err_is_terminal && !out.json).then(|| Display::new(&args.queues, concurrency));
     start_log(&args.log, display.as_ref())?;
@@ -356,26 +342,38 @@ fn push(url: &str, args: &WorkArgs) -> Result<Push, Failure> {
         }
     }
     options.client_errors = match args.push.push_4xx {
-        ClientErrorArg::Retry => ClientErrorPolicy::Retry,
-        ClientErrorArg::Fail => ClientErrorPolicy::Fail,
+        Some(ClientErrorArg::Fail) => ClientErrorPolicy::Fail,
+        Some(ClientErrorArg::Retry) | None => ClientErrorPolicy::Retry,
     };
-    (options.timeout, options.retry_delay) = (args.push.push_timeout, args.retry_delay);
+    options.timeout = args.push.push_timeout.unwrap_or(options.timeout);
+    options.retry_delay = args.retry_delay;
     options.authorities = args.push.push_ca.clone();
     options.response_bytes_max = usize::try_from(args.limit_result).unwrap_or(usize::MAX);
     Push::new(url, options).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Options of the pool model, if another model is chosen.
-fn refuse_pool_options(args: &WorkArgs) -> Result<(), Failure> {
-    let given = [
+/// Options of one model, if another one is chosen. (clap leaves out a requirement that conflicts with what is
+/// given.)
+fn refuse_other_models(args: &WorkArgs) -> Result<(), Failure> {
+    let (push, is_pool) = (&args.push, args.model == Model::Pool);
+    let pool = [
         (args.slots.is_some(), "--slots"),
         (args.max_jobs.is_some(), "--max-jobs"),
         (args.max_memory.is_some(), "--max-memory"),
     ];
-    match given.iter().find(|(is_given, _)| *is_given) {
-        Some((_, flag)) if args.model != Model::Pool => {
+    let pushed = [
+        (!push.push_secret_file.is_empty(), "--push-secret-file"),
+        (push.push_4xx.is_some(), "--push-4xx"),
+        (push.push_timeout.is_some(), "--push-timeout"),
+        (push.push_ca.is_some(), "--push-ca"),
+    ];
+    let first =
+        |flags: &[(bool, &'static str)]| flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| *flag);
+    match (first(&pool), first(&pushed)) {
+        (Some(flag), _) if !is_pool => {
             Err(Failure::Usage(format!("{flag} needs --model pool: other models have no lasting programs")))
         }
+        (_, Some(flag)) if push.push.is_none() => Err(Failure::Usage(format!("{flag} needs --push URL"))),
         _ => Ok(()),
     }
 }

@@ -31,13 +31,16 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         LineReader { pipe, buffer: Vec::new(), start: 0, searched: 0 }
     }
 
-    /// The next line, without its line break.
+    /// The next line that is not blank, without its line break.
     pub(crate) async fn next(&mut self, bytes_max: usize) -> Result<&[u8], NoLine> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.start..self.searched + end;
                 self.start = line.end + 1;
                 self.searched = self.start;
+                if self.buffer[line.clone()].trim_ascii().is_empty() {
+                    continue;
+                }
                 return Ok(&self.buffer[line]);
             }
             self.discard_read();
@@ -75,10 +78,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_are_returned_one_by_one_and_a_cut_one_is_dropped() {
-        let mut reader = LineReader::new(&b"one\n\ntwo\r\nthr"[..]);
+    async fn blank_lines_and_one_that_is_cut_are_dropped() {
+        let mut reader = LineReader::new(&b"one\n\n \r\ntwo\r\nthr"[..]);
         assert_eq!(reader.next(10).await.unwrap(), b"one");
-        assert_eq!(reader.next(10).await.unwrap(), b"");
         assert_eq!(reader.next(10).await.unwrap(), b"two\r");
         assert!(matches!(reader.next(10).await, Err(NoLine::End)));
     }
