@@ -1,5 +1,7 @@
 //! Integration tests of the worker.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod handlers;
 mod interruption;
 mod layers;

@@ -29,8 +29,7 @@ async fn order_of(order: Order) -> String {
         .run_until(std::future::pending::<()>())
         .await
         .unwrap();
-    let seen = seen.lock().join(" ");
-    seen
+    Arc::into_inner(seen).expect("the worker is gone").into_inner().join(" ")
 }
 
 #[tokio::test]

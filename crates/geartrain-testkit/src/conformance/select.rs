@@ -246,7 +246,7 @@ pub async fn pages_together_show_each_job_once(system: System) -> Checked {
         system.at(number as i32 / 3, later).await?;
         system.at(0, Put { depends: jids(["running00"]), ..put("mail", name("depends", number)) }).await?;
         system.at(number as i32 / 3, put("mail", name("waiting", number))).await?;
-        system.at(1, AddTags { jid: jid(&name("waiting", number)), tags: tags(["t"]) }).await?;
+        system.at(1, AddTags { jid: jid(name("waiting", number)), tags: tags(["t"]) }).await?;
     }
     for (text, expected) in [
         ("queue=mail", 54),
