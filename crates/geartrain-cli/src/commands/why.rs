@@ -12,7 +12,6 @@ use super::{Done, canceled};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::rate;
-use crate::text::count;
 use crate::timestamp::{self, when};
 use crate::view::Number;
 
