@@ -380,6 +380,12 @@ fn jobs_of_foreign_scripts_are_popped_by_their_klass() {
     queue_system.redis(&["ZREM", "ql:q:q-work", "b"]);
     assert_eq!(pop(&mut queue_system, "k"), None, "one is of another klass, and one no longer waits");
     assert_eq!(pop(&mut queue_system, "other").as_deref(), Some("a"));
+    // Behind more jobs than a pop looks through.
+    queue_system.at(0, of("lowered", "k"));
+    queue_system.batch(1, (0..150).map(|number| of(&format!("x{number:03}"), "k").into()).collect());
+    queue_system.redis(&["HSET", "ql:j:lowered", "priority", "-5"]);
+    queue_system.redis(&["ZADD", "ql:q:q-work", "-5", "lowered"]);
+    assert_eq!(pop(&mut queue_system, "k").as_deref(), Some("x000"), "the priority of the first was lowered");
 }
 
 /// A foreign script that puts a cancelled job anew does not know of tombstones.
@@ -428,6 +434,26 @@ fn ticks_apply_policies_behind_a_job_that_a_foreign_script_failed() {
         || -> usize { redis::cmd("ZCARD").arg("gt:policies").query(&mut queue_system.connection).unwrap() };
     assert_eq!(indexed(), DEPENDENTS - 1);
     assert_eq!(queue_system.keys("gt:behind"), Vec::<String>::new());
+}
+
+/// The rest is done by ticks.
+#[test]
+fn a_command_fails_a_hundred_dependents() {
+    let mut queue_system = Queue::start();
+    let fails = PutOptions { on_dependency_failure: DependencyPolicy::Fail, ..PutOptions::default() };
+    queue_system.at(0, put("cause"));
+    let token = queue_system.pop(0, 1).remove(0).1;
+    for number in 0..130 {
+        let dependent = with_terms(&format!("x{number:03}"), fails.clone());
+        queue_system.at(0, Put { depends: vec![jid("cause")], ..dependent });
+    }
+    let group = Group::new("g").unwrap();
+    queue_system.at(1, Fail::new(jid("cause"), Holder::Token(token), group, "oops"));
+    let Reply::Failures(groups) = queue_system.at(1, Failures) else { panic!("expected groups") };
+    assert_eq!(groups.get(&Group::new("upstream-q").unwrap()), Some(&100));
+    queue_system.at(1, Tick { count: Count::new(50).unwrap() });
+    let Reply::Failures(groups) = queue_system.at(1, Failures) else { panic!("expected groups") };
+    assert_eq!(groups.get(&Group::new("upstream-q").unwrap()), Some(&130));
 }
 
 /// What a job depended on before it failed because of another no longer counts, if a foreign script has put it

@@ -6,6 +6,7 @@ mod codec;
 mod engine_and_model;
 mod names;
 mod options_page;
+mod policy_steps;
 mod snapshot;
 mod tidy;
 mod wire;

@@ -247,9 +247,6 @@ pub async fn many_dependents_are_done_by_ticks(system: System) -> Checked {
         system.at(0, Put { depends: jids(["middle"]), ..put("mail", format!("y{number:03}")) }).await?;
     }
     system.at(1, fail("a", "w1", "g")).await?;
-    let failures = system.ask(Failures).await?;
-    assert_eq!(failures.get(&group("upstream-mail")), None, "100 steps were those of the first dependent");
-    assert!(system.has("middle").await?, "it has 130 dependents");
     let mut ticks = 0;
     while system.at(2, Tick { count: count(50) }).await?.done > 0 {
         ticks += 1;
