@@ -1,0 +1,23 @@
+# Jobs about files: a function job_KLASS for each klass. The payload is its standard input, its standard output
+# the result. `give_up` fails the job for good; any other error, such as a missing file, retries it.
+give_up() {
+    echo "$*" >&2
+    exit 64
+}
+
+# Counts the lines of the files in {"paths": [...]}.
+job_count() {
+    local payload path paths done=0 lines=0
+    payload=$(cat)
+    jq -e '.paths | arrays' <<<"$payload" >/dev/null || give_up "'paths' must be a list"
+    mapfile -d '' paths < <(jq -j '.paths[] + "\u0000"' <<<"$payload")
+    for path in "${paths[@]}"; do
+        lines=$((lines + $(wc -l <"$path")))
+        progress $((++done)) "${#paths[@]}"
+    done
+    printf '{"lines":%d}' "$lines"
+}
+
+job_checksum() {
+    sha256sum | cut -d ' ' -f 1 | jq -jR .
+}
