@@ -7,17 +7,18 @@ give_up() {
 
 # Counts the lines of the files in {"paths": [...]}.
 job_count() {
-    local payload path paths done=0 lines=0
+    local payload path paths count done=0 lines=0
     payload=$(cat)
-    jq -e '.paths | arrays' <<<"$payload" >/dev/null || give_up "'paths' must be a list"
+    jq -e '.paths | arrays | all(type == "string")' <<<"$payload" >/dev/null || give_up "'paths' must be a list"
     mapfile -d '' paths < <(jq -j '.paths[] + "\u0000"' <<<"$payload")
     for path in "${paths[@]}"; do
-        lines=$((lines + $(wc -l <"$path")))
+        count=$(wc -l <"$path")
+        lines=$((lines + count))
         progress $((++done)) "${#paths[@]}"
     done
     printf '{"lines":%d}' "$lines"
 }
 
 job_checksum() {
-    sha256sum | cut -d ' ' -f 1 | jq -jR .
+    printf '"%s"' "$(sha256sum | cut -d ' ' -f 1)"
 }

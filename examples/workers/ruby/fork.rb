@@ -25,7 +25,8 @@ end
 
 job = Job.new(*%w[JID QUEUE KLASS].map { |name| ENV.fetch("GEARTRAIN_JOB_#{name}") }, decode($stdin.read))
 begin
-  require job.klass[/\A[A-Z]\w*/].to_s.gsub(/(?<=[a-z\d])(?=[A-Z])/, "_").downcase
+  file = job.klass[/\A[A-Z]\w*/] or raise NameError, "#{job.klass} is not the name of a class"
+  require file.gsub(/(?<=[a-z\d])(?=[A-Z])/, "_").downcase
   klass = Object.const_get(job.klass)
   method = [job.queue, "process"].find { |name| klass.singleton_methods.include?(name.to_sym) }
   raise NoMethodError, "#{job.klass} has no method #{job.queue} and no method process" unless method

@@ -17,10 +17,11 @@ Job = Struct.new(:jid, :queue, :klass, :data) do
   end
   def run
     begin
-      require klass[/\A[A-Z]\w*/].to_s.gsub(/(?<=[a-z\d])(?=[A-Z])/, "_").downcase
+      file = klass[/\A[A-Z]\w*/] or raise NameError, "#{klass} is not the name of a class"
+      require file.gsub(/(?<=[a-z\d])(?=[A-Z])/, "_").downcase
       type = Object.const_get(klass)
     rescue StandardError, ScriptError => error
-      return end_with(:fail, error.class, "Failed to import #{klass}: #{error.message}")
+      return end_with(:fail, error.class, "Failed to import #{klass}: #{error.message[/.*/]}")
     end
     method = [queue, "process"].find { |name| type.singleton_methods.include?(name.to_sym) }
     return end_with(:fail, "method-missing", "#{klass} has no method #{queue} or process") unless method
