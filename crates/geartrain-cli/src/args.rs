@@ -373,7 +373,9 @@ mod tests {
         });
         let word = |(start, _)| {
             let rest: &str = &text[start + 2..];
-            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit() && c != '-')
+                .unwrap_or(rest.len());
             rest[..end].to_owned()
         };
         starts.map(word).filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect()

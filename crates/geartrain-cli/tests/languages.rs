@@ -4,11 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::sandbox::Sandbox;
+use crate::server_process::{ServerProcess, until};
 
 /// A handler, with the names that its language gives to the same things.
 struct Handler {
@@ -110,29 +110,59 @@ fn work(sandbox: &Sandbox, queue: &str, handler: &Handler) -> String {
 }
 
 /// A worker in the background. Killed if the test fails before it stops by itself, and its programs with it.
-struct Running(Option<Child>);
+struct Running(Child);
 
 impl Running {
-    fn start(sandbox: &Sandbox, queue: &str, handler: &Handler) -> Running {
-        let log = Stdio::from(File::create(sandbox.path("log")).unwrap());
-        Running(Some(worker(sandbox, queue, handler).stderr(log).stdout(Stdio::null()).spawn().unwrap()))
+    fn start(queue: &ServedQueue, handler: &Handler) -> Running {
+        let log = File::create(queue.sandbox.path("log")).unwrap();
+        let mut command = worker(&queue.sandbox, "q", handler);
+        command.env("GEARTRAIN_URL", queue.server.url()).stdout(Stdio::null()).stderr(log);
+        Running(command.spawn().unwrap())
     }
 
     /// Waits until the queue is empty, and returns the log.
-    fn finish(mut self, sandbox: &Sandbox) -> String {
-        let status = self.0.take().unwrap().wait().unwrap();
-        let log = std::fs::read_to_string(sandbox.path("log")).unwrap();
-        assert!(status.success(), "{log}");
-        log
+    fn finish(mut self, queue: &ServedQueue) -> String {
+        let log = || std::fs::read_to_string(queue.sandbox.path("log")).unwrap();
+        let mut status = None;
+        until("the worker stops", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.is_some_and(|status| status.success()), "{}", log());
+        log()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A queue on a server, for commands while a worker runs.
+struct ServedQueue {
+    sandbox: Sandbox,
+    server: ServerProcess,
+}
+
+impl ServedQueue {
+    fn start() -> ServedQueue {
+        ServedQueue { sandbox: Sandbox::new(), server: ServerProcess::start(&[]) }
+    }
+
+    fn try_run(&self, arguments: &[&str]) -> (String, String, i32) {
+        self.sandbox.try_run(&[arguments, &["--url", &self.server.url()]].concat())
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let (out, err, code) = self.try_run(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        out
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
     }
 }
 
@@ -198,46 +228,44 @@ fn pipe(sandbox: &Sandbox) -> (String, File) {
 }
 
 /// Waits until a running job has reported progress.
-fn progress(sandbox: &Sandbox, jid: &str) -> Value {
-    let end = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < end {
-        let status = sandbox.json(&["status", jid]);
-        if !status["progress"].is_null() {
-            return status["progress"].clone();
-        }
-    }
-    panic!("{jid} has reported no progress");
+fn progress(queue: &ServedQueue, jid: &str) -> Value {
+    let mut progress = Value::Null;
+    until("the job reports progress", || {
+        progress = queue.json(&["status", jid])["progress"].take();
+        !progress.is_null()
+    });
+    progress
 }
 
 fn progress_is_reported_while_the_job_runs(handler: &Handler) {
-    let sandbox = Sandbox::new();
-    let (file, (pipe, mut writer)) = (sandbox.file("lines", "one\n"), pipe(&sandbox));
-    sandbox.run(&["put", "q", handler.count, &paths(&[&file, &pipe]), "--jid", "j1", "--keep-result"]);
-    let worker = Running::start(&sandbox, "q", handler);
-    let reported = progress(&sandbox, "j1");
+    let queue = ServedQueue::start();
+    let (file, (pipe, mut writer)) = (queue.sandbox.file("lines", "one\n"), pipe(&queue.sandbox));
+    queue.run(&["put", "q", handler.count, &paths(&[&file, &pipe]), "--jid", "j1", "--keep-result"]);
+    let worker = Running::start(&queue, handler);
+    let reported = progress(&queue, "j1");
     writer.write_all(b"two\nthree\n").unwrap();
     drop(writer);
-    worker.finish(&sandbox);
-    assert_eq!(reported["part"].as_u64().zip(reported["whole"].as_u64()), Some((1, 2)), "{reported}");
-    assert_eq!(result(&sandbox, "j1"), json!({ "lines": 3 }));
+    worker.finish(&queue);
+    assert_eq!((&reported["part"], &reported["whole"]), (&json!(1), &json!(2)));
+    assert_eq!(queue.run(&["result", "j1"]).replace(' ', "").trim_end(), r#"{"lines":3}"#);
 }
 
 fn a_cancelled_job_is_stopped_and_the_next_one_runs(handler: &Handler) {
-    let sandbox = Sandbox::new();
-    let (file, (pipe, mut writer)) = (sandbox.file("lines", "one\n"), pipe(&sandbox));
-    sandbox.run(&["put", "q", handler.count, &paths(&[&file, &pipe]), "--jid", "j1"]);
-    let worker = Running::start(&sandbox, "q", handler);
-    progress(&sandbox, "j1");
-    sandbox.run(&["put", "q", handler.count, &paths(&[&file]), "--jid", "j2", "--keep-result"]);
-    sandbox.run(&["cancel", "j1"]);
+    let queue = ServedQueue::start();
+    let (file, (pipe, mut writer)) = (queue.sandbox.file("lines", "one\n"), pipe(&queue.sandbox));
+    queue.run(&["put", "q", handler.count, &paths(&[&file, &pipe]), "--jid", "j1"]);
+    let worker = Running::start(&queue, handler);
+    progress(&queue, "j1");
+    queue.run(&["put", "q", handler.count, &paths(&[&file]), "--jid", "j2", "--keep-result"]);
+    queue.run(&["cancel", "j1"]);
     let reads_cancel = handler.file == NODE_POOL.file;
     if reads_cancel {
         // It aborts between two reads.
         writer.write_all(b"two\n").unwrap();
     }
-    let log = worker.finish(&sandbox);
-    assert_eq!(result(&sandbox, "j2"), json!({ "lines": 1 }));
-    let (_, _, code) = sandbox.try_run(&["get", "j1"]);
+    let log = worker.finish(&queue);
+    assert_eq!(queue.run(&["result", "j2"]).replace(' ', "").trim_end(), r#"{"lines":1}"#);
+    let (_, _, code) = queue.try_run(&["get", "j1"]);
     assert_ne!(code, 0, "a cancelled job is removed");
     if handler.model == "pool" {
         assert_eq!(log.contains("was stopped with its cancelled job"), !reads_cancel, "{log}");

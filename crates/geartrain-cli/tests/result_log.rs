@@ -187,7 +187,7 @@ fn a_file_that_is_no_result_log_is_refused_in_one_sentence() {
         (&["log", "--result-log", &none], 3, "there is no result log"),
         (&["log", "--result-log", &letter], 2, "is not a result log"),
         (&["log", "--result-log", &none, "--since", "soon"], 2, "like 2h"),
-        (&["log", "j1"], 2, "MESSAGE"),
+        (&["log", "j1"], 2, "give a job id and a message"),
         (&["log", "j1", "hello", "--failed"], 2, "--failed"),
         (&["server", "--result-log", "mysql://host"], 2, "sqlite:./results.db"),
     ] {

@@ -131,10 +131,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             "a drill starts its own servers: choose the disk with --disk, not a queue with --url".to_owned(),
         )),
         Verb::Drill(args) => drill::drill(args, out),
-        Verb::Log(args) => match args.message()? {
-            None => log::read(args, out),
-            Some(message) => change::log(&geartrain::connect(&url).await?, message, out).await,
-        },
+        Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         Verb::Work(args) => run_worker::work(&url, args, out),
         Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
@@ -204,9 +201,12 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         Verb::Untrack(args) => change::track(client, args.jid, false, out).await,
         Verb::Depend(args) => change::depend(client, args, out).await,
         Verb::Undepend(args) => change::undepend(client, args, out).await,
+        Verb::Log(args) => match args.message()? {
+            Some(message) => change::log(client, message, out).await,
+            None => Ok(()),
+        },
         Verb::Config(verb) => config::config(client, verb, out).await,
         Verb::Server(_)
-        | Verb::Log(_)
         | Verb::Lua(_)
         | Verb::Backup(_)
         | Verb::Bench(_)

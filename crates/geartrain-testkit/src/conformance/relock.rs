@@ -73,8 +73,7 @@ pub async fn a_relock_may_be_for_some_queues(system: System) -> Checked {
     let mail = system.run(0, put("mail", "a"), "w1").await?;
     system.run(1, put("post", "b"), "w1").await?;
     system.run(2, put("late", "c"), "w1").await?;
-    let of =
-        |names: &[&str]| Relock { queues: names.iter().map(queue).collect(), ..relock("w1") };
+    let of = |names: &[&str]| Relock { queues: names.iter().map(queue).collect(), ..relock("w1") };
     assert_eq!(relocked(&system, 3, of(&["late", "unknown", "post"])).await?, ["b", "c"]);
     assert_eq!(relocked(&system, 3, of(&["unknown"])).await?, [""; 0]);
     system.at(4, Complete::new(jid("a"), holding(&mail))).await?;
