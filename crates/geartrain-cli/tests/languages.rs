@@ -239,10 +239,13 @@ fn progress(queue: &ServedQueue, jid: &str) -> Value {
 
 fn progress_is_reported_while_the_job_runs(handler: &Handler) {
     let queue = ServedQueue::start();
-    let (file, (pipe, mut writer)) = (queue.sandbox.file("lines", "one\n"), pipe(&queue.sandbox));
+    let (file, (pipe, reader)) = (queue.sandbox.file("lines", "one\n"), pipe(&queue.sandbox));
+    drop(reader);
     queue.run(&["put", "q", handler.count, &paths(&[&file, &pipe]), "--jid", "j1", "--keep-result"]);
     let worker = Running::start(&queue, handler);
     let reported = progress(&queue, "j1");
+    // Blocks until the handler has opened it too: what is written before that would be lost.
+    let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
     writer.write_all(b"two\nthree\n").unwrap();
     drop(writer);
     worker.finish(&queue);
@@ -260,7 +263,11 @@ fn a_cancelled_job_is_stopped_and_the_next_one_runs(handler: &Handler) {
     queue.run(&["cancel", "j1"]);
     let reads_cancel = handler.file == NODE_POOL.file;
     if reads_cancel {
-        // It aborts between two reads.
+        // It aborts between two reads, so the second one must find something after the cancellation.
+        until("the worker notices", || {
+            let log = std::fs::read_to_string(queue.sandbox.path("log")).unwrap();
+            log.contains("stopping an attempt")
+        });
         writer.write_all(b"two\n").unwrap();
     }
     let log = worker.finish(&queue);

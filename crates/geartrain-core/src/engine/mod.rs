@@ -244,11 +244,10 @@ impl Engine {
                 return Ok(Reply::Heartbeat(self.heartbeat(now, heartbeat, fx)?));
             }
             Command::Complete(complete) => Reply::Complete(self.complete(now, complete, fx)?),
-            Command::Fail(_)
-            | Command::Retry(_)
-            | Command::Depend(_)
-            | Command::WorkerLost(_)
-            | Command::Tick(_) => self.execute_less_frequent(now, take(command), fx)?,
+            // A tick applies policies itself, because its reply says when the next one is due.
+            Command::Fail(_) | Command::Retry(_) | Command::Depend(_) | Command::WorkerLost(_) => {
+                self.execute_less_frequent(now, take(command), fx)?
+            }
             _ => return self.execute_less_frequent(now, take(command), fx),
         };
         self.apply_dependency_policies(now, fx);

@@ -33,7 +33,8 @@ fn variables(line: &str) -> impl Iterator<Item = &str> {
         let end = rest
             .find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_')
             .unwrap_or(rest.len());
-        let name = rest[..end].trim_end_matches('_');
-        (name.len() > "GEARTRAIN_".len()).then_some(name)
+        let name = &rest[..end];
+        // An underscore at the end: the beginning of several names, to which code appends the rest.
+        (!name.ends_with('_')).then_some(name)
     })
 }
