@@ -27,9 +27,9 @@ pub(crate) enum Ending {
 pub enum AttemptEnding {
     /// The job is complete, or moved on to its next queue.
     Completed,
-    /// The job failed for good.
+    /// The job failed for good, or because no retry was left.
     Failed,
-    /// The job is tried again, or failed because no retry was left.
+    /// The job is tried again.
     Retried,
     /// The job runs again later; no retry was used up.
     Snoozed,
@@ -185,9 +185,9 @@ fn random_unit() -> RandomUnit {
 pub struct Report {
     /// Completed jobs.
     pub completed: u64,
-    /// Jobs that failed for good.
+    /// Jobs that failed for good, or because no retry was left.
     pub failed: u64,
-    /// Attempts that are retried, if a retry was left.
+    /// Attempts that are retried.
     pub retried: u64,
     /// Jobs that run again later.
     pub snoozed: u64,

@@ -376,6 +376,8 @@ impl Runner {
         self.reached();
         for (finished, answer) in batch.reports.into_iter().zip(answers) {
             match answer {
+                // No retry was left.
+                Ok(Reply::Retry(..0)) => self.ended(&finished, AttemptEnding::Failed),
                 Ok(_) => self.ended(&finished, finished.kind()),
                 Err(refusal) => self.report_refused(finished, &refusal),
             }

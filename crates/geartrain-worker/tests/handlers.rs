@@ -136,6 +136,21 @@ async fn an_error_may_fail_the_job_for_good() {
 }
 
 #[tokio::test]
+async fn an_error_without_a_retry_left_counts_as_a_failure() {
+    let backend = memory();
+    run(&backend, geartrain_core::Put { retries: Some(0), ..put("mail", "j1", "k", "") }).await;
+    let report = Worker::new(backend.clone())
+        .queues(["mail"])
+        .on_klass("k", async |_, _, _| Err::<String, _>(JobError::retry("451")))
+        .once(true)
+        .run_until(std::future::pending::<()>())
+        .await
+        .unwrap();
+    assert_eq!((report.failed, report.retried), (1, 0));
+    assert_eq!(state(&backend, "j1").await, StateName::Failed);
+}
+
+#[tokio::test]
 async fn a_released_job_loses_no_retry() {
     let job = after_one(PAYLOAD, || Err(JobError::release("not on this machine"))).await;
     assert_eq!((job.state.name(), job.remaining), (StateName::Waiting, 5));
