@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use geartrain::{
     BadInput, Call, Client, Error, Existing, Jid, Klass, Payload, Priority, Put, PutOptions, PutReply,
-    QueueName, RESULT_TTL_DEFAULT, Reply, Seconds, Tag, Timestamp, UniqueKey,
+    QueueName, RESULT_TTL_DEFAULT, Reply, Seconds, Tag, Timestamp, Traceparent, UniqueKey,
 };
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -33,7 +33,7 @@ pub(crate) struct Defaults {
 }
 
 /// The keys of a line, in the order in which errors list them.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "queue",
     "klass",
     "payload",
@@ -53,6 +53,7 @@ const KEYS: [&str; 19] = [
     "roll_call",
     "keep_result",
     "on_dependency_failure",
+    "traceparent",
 ];
 
 #[derive(Debug, Default)]
@@ -76,6 +77,7 @@ struct Line<'a> {
     roll_call: bool,
     keep_result: Option<Keep>,
     on_dependency_failure: Option<String>,
+    traceparent: Option<String>,
 }
 
 /// How long a result is stored; `true` for the default.
@@ -131,6 +133,7 @@ impl<'a> Line<'a> {
                 "crashes" => line.crashes = Some(value.read(A_COUNT)?),
                 "roll_call" => line.roll_call = value.read("true or false")?,
                 "on_dependency_failure" => line.on_dependency_failure = Some(value.text()?),
+                "traceparent" => line.traceparent = Some(value.text()?),
                 "keep_result" => {
                     line.keep_result =
                         Some(value.read("true, a duration like \"2h\", or a number of seconds")?)
@@ -281,6 +284,11 @@ fn put_options(line: &mut Line<'_>) -> Result<Option<Box<PutOptions>>, String> {
             .transpose()
             .map_err(of_key("on_dependency_failure"))?
             .unwrap_or_default(),
+        traceparent: line
+            .traceparent
+            .take()
+            .map(|text| text.parse::<Traceparent>().map_err(|error| error.to_string()))
+            .transpose()?,
         ..PutOptions::default()
     };
     Ok((options != PutOptions::default()).then(|| Box::new(options)))
@@ -678,7 +686,8 @@ mod tests {
         let options = |line| read_line(line).unwrap().options.map(|options| *options);
         assert_eq!(options(r#"{"klass":"k","roll_call":false,"keep_result":false}"#), None);
         let all = r#"{"klass":"k","unique":"key","timeout":"10m","expires":2000,"backoff":"10s..1h","crashes":2,
-            "roll_call":true,"keep_result":true,"on_dependency_failure":"skip"}"#;
+            "roll_call":true,"keep_result":true,"on_dependency_failure":"skip",
+            "traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#;
         let expected = PutOptions {
             unique: Some(UniqueKey::new("key").unwrap()),
             attempt_max: Some(Seconds::from(600)),
@@ -688,6 +697,7 @@ mod tests {
             roll_call: true,
             result_ttl: Some(RESULT_TTL_DEFAULT),
             on_dependency_failure: DependencyPolicy::Skip,
+            traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap()),
             ..PutOptions::default()
         };
         assert_eq!(options(all), Some(expected));
@@ -714,6 +724,7 @@ mod tests {
                 r#"{"klass":"k","on_dependency_failure":"stop"}"#,
                 "`on_dependency_failure`: \"stop\" is not a policy: use wait, fail, skip or run",
             ),
+            (r#"{"klass":"k","traceparent":"00-1-1-01"}"#, "traceparent must be 00-<trace id>-<parent id>"),
             (r#"{"klass":"k","replace":1}"#, "`replace` must be true or false, not 1"),
             (r#"{"klass":"k","prio":1}"#, "there is no key `prio`; the keys are queue, klass, payload, "),
             (r#"{"klass":"k","prio":null}"#, "there is no key `prio`"),

@@ -29,6 +29,7 @@ pub(crate) struct JobDetailsView {
     evidence: Option<String>,
     progress: Option<ProgressView>,
     on_dependency_failure: &'static str,
+    traceparent: Option<String>,
 }
 
 impl JobDetailsView {
@@ -55,6 +56,7 @@ impl JobDetailsView {
             evidence: about.evidence.clone(),
             progress: about.progress.map(ProgressView::new),
             on_dependency_failure: about.on_dependency_failure.as_str(),
+            traceparent: about.traceparent.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -166,6 +168,9 @@ pub(crate) fn lines(about: &JobDetails, now: Timestamp) -> Vec<(&'static str, Ce
         DependencyPolicy::Skip => add("upstream", "is cancelled if a dependency fails".to_owned()),
         DependencyPolicy::Run => add("upstream", "runs without a dependency that fails".to_owned()),
     }
+    if let Some(context) = &about.traceparent {
+        add("trace", context.to_string());
+    }
     lines
 }
 
@@ -195,6 +200,7 @@ mod tests {
             progress: Some(Progressed { portion: Portion::new(3, 10).unwrap(), seconds_left: Some(90) }),
             metadata: None,
             on_dependency_failure: DependencyPolicy::Skip,
+            traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap()),
         }
     }
 
@@ -209,6 +215,7 @@ mod tests {
                 "crashes_max": 4, "crashes": 1, "evidence": "signal 9",
                 "progress": { "part": 3, "whole": 10, "percent": 30, "left": 90 },
                 "on_dependency_failure": "skip",
+                "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             })
         );
         let text = JobDetails { unique: Some(UniqueKey::new("7").unwrap()), ..JobDetails::default() };
@@ -240,6 +247,7 @@ backoff     10sx3..1h+-0.2
 crashes     1 of 4
 evidence    signal 9
 upstream    is cancelled if a dependency fails
+trace       00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 "
         );
     }

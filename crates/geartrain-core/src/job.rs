@@ -2,7 +2,7 @@
 
 use crate::{
     AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, Holder, Jid, Klass, OnEnd, OrphanPolicy,
-    Payload, Priority, Progressed, QueueName, Seconds, Tag, Timestamp, UniqueKey, WorkerName,
+    Payload, Priority, Progressed, QueueName, Seconds, Tag, Timestamp, Traceparent, UniqueKey, WorkerName,
 };
 
 /// A job with all of its data, as of one point in time.
@@ -429,4 +429,7 @@ pub struct JobDetails {
     /// What it does when a job that it depends on fails.
     #[serde(default)]
     pub on_dependency_failure: DependencyPolicy,
+    /// The trace that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
 }

@@ -29,6 +29,7 @@ mod options;
 mod payload;
 mod result_stream;
 mod time;
+mod traceparent;
 mod url;
 pub mod wire;
 
@@ -50,4 +51,5 @@ pub use options::{OPTIONS, OptionInfo, OptionScope, OptionValues};
 pub use payload::{LARGE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Payload, SpillLocation};
 pub use result_stream::*;
 pub use time::{NotFinite, Priority, Seconds, Timestamp};
+pub use traceparent::Traceparent;
 pub use url::split_query;

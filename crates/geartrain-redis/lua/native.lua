@@ -44,7 +44,7 @@ local function terms_of(value)
       lives = value[3] == 'WhileAwaited' and value[3] or nil,
     afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6],
     attempt_max = value[7], backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
-    aside = value[11], on_dependency_failure = policies.from(value[12]),
+    aside = value[11], on_dependency_failure = policies.from(value[12]), traceparent = value[13],
   }
   put_options.check(terms)
   if next(terms) == nil then return nil end

@@ -7,10 +7,23 @@
 local RESULT_BYTES = 128
 local ASIDE_BYTES_MAX = 4096
 
+local DIGIT = '[0-9a-f]'
+local TRACEPARENT = '^00%-(' .. DIGIT:rep(32) .. ')%-(' .. DIGIT:rep(16) .. ')%-' .. DIGIT:rep(2) .. '$'
+
+-- Refuses what is no trace context of the W3C.
+local function check_traceparent(text)
+  local trace, parent = text:match(TRACEPARENT)
+  if not trace or not trace:find('[^0]') or not parent:find('[^0]') then
+    bad('traceparent', 'must be 00-<trace id>-<parent id>-<flags> with 32, 16 and 2 hexadecimal digits in '
+      .. 'lower case, and ids that are not all zeros')
+  end
+end
+
 function put_options.check(terms)
   check_span('timeout', terms.attempt_max)
   check_span('result_for', terms.result_for)
   check_payload(terms.aside, 'aside', ASIDE_BYTES_MAX)
+  if terms.traceparent then check_traceparent(terms.traceparent) end
   if terms.crashes_max == 0 then bad('crashes_max', 'must be at least 1') end
 end
 
@@ -317,6 +330,7 @@ function put_options.details(of)
     backoff = terms.backoff, crashes_max = terms.crashes_max, crashes = terms.crashes or 0,
       evidence = terms.evidence, progress = attempt.progress,
     aside = terms.aside, on_dependency_failure = terms.on_dependency_failure or 'Wait',
+    traceparent = terms.traceparent,
   }
 end
 
@@ -364,5 +378,6 @@ function put_options.stored(terms)
     unique = terms.unique, lives = terms.lives, afterwards = terms.afterwards, result_for = terms.result_for,
     expires = terms.expires, attempt_max = terms.attempt_max, backoff = terms.backoff,
     crashes_max = terms.crashes_max, aside = terms.aside, on_dependency_failure = terms.on_dependency_failure,
+    traceparent = terms.traceparent,
   }
 end

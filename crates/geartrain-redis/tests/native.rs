@@ -8,8 +8,8 @@ use geartrain_core::{
     AllocateIds, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Cancel, Canceled, Command,
     Complete, Count, DependencyPolicy, Detach, DetachScope, Event, Existing, Fail, Failures, Get, Group,
     Holder, Jid, Klass, Pop, PopReply, Priority, PriorityCounts, PriorityCountsReply, Put, PutOptions,
-    PutReply, QueueName, Refusal, Release, Reply, ResultWaiter, Seconds, SetConfig, SetPriority, Tick,
-    Timestamp, Token, Unfail, UniqueKey, WorkerName,
+    PutReply, QueueName, Refusal, Release, Relock, Reply, ResultWaiter, Seconds, SetConfig, SetPriority,
+    Tick, Timestamp, Token, Unfail, UniqueKey, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -525,6 +525,48 @@ fn a_payload_of_a_qless_client_is_replaced_and_kept_as_bytes() {
     queue_system.at(1, complete);
     let Reply::Get(Some(job)) = queue_system.at(1, Get { jid: jid("a") }) else { panic!("it is there") };
     assert_eq!(job.payload.bytes(), b"[ 1 ]");
+}
+
+/// A driver of ours cannot send one, but others could.
+#[test]
+fn a_text_that_is_no_trace_context_is_refused() {
+    let mut queue_system = Queue::start();
+    let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let options = PutOptions { traceparent: Some(good.parse().unwrap()), ..PutOptions::default() };
+    let traced = Put { options: Some(Box::new(options)), ..put("a") };
+    let request = Request::Batch(vec![Call { now: Some(Timestamp::from(0)), ..Call::from(traced) }]).encode();
+    for bad in [
+        good.to_uppercase(),
+        good.replace("00-0af7", "01-0af7"),
+        good.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+        good.replace("b7ad6b7169203331", &"0".repeat(16)),
+        good.replace('-', "_"),
+    ] {
+        let at = request.windows(good.len()).position(|window| window == good.as_bytes()).unwrap();
+        let request = [&request[..at], bad.as_bytes(), &request[at + good.len()..]].concat();
+        let answer = fcall(&script::library().name, &request, &mut queue_system.connection).unwrap();
+        let answers: Answers = wire::decode(&answer).unwrap();
+        let [Err(Refusal::BadArgument { what, .. })] = &answers[..] else { panic!("{bad}: {answers:?}") };
+        assert_eq!(what, "traceparent");
+    }
+    assert_eq!(queue_system.at(1, Get { jid: jid("a") }), Reply::Get(None));
+}
+
+/// A foreign script leaves a job without a token. It counts as popped before all others.
+#[test]
+fn a_job_that_a_foreign_script_popped_is_locked_again() {
+    let mut queue_system = Queue::start();
+    queue_system.batch(0, vec![put("a").into(), put("b").into()]);
+    assert_eq!(queue_system.pop(1, 2).len(), 2);
+    // As Qless's own pop of that moment would leave it.
+    redis::cmd("HSET").arg("ql:j:b").arg("time").arg("2.5").exec(&mut queue_system.connection).unwrap();
+    let Reply::Relock(jobs) = queue_system.at(3, Relock::new(worker("w"))) else { panic!("a relock") };
+    let names: Vec<String> = jobs.iter().map(|job| job.jid.to_string()).collect();
+    assert_eq!(names, ["b", "a"]);
+    for job in jobs {
+        assert_eq!(job.payload, "{}".into());
+        queue_system.at(4, Complete::new(job.jid, Holder::Token(job.lock.token)));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use geartrain_core::{
     Backoff, BadNameWhy, CompleteReply, Count, DependencyPolicy, EndReason, Event, Every, FUNCTION_BYTES_MAX,
     FailedBy, Flush, Group, Jid, JobEnding, JobResult, Milestone, OnEnd, OrphanPolicy, Payload, Portion,
     Priority, Progressed, PutOptions, QueueLimits, QueueName, Rate, Reply, ResultWaiter, Seconds,
-    SpillLocation, StoredResult, Tag, Timestamp, UniqueKey, WorkerName,
+    SpillLocation, StoredResult, Tag, Timestamp, Traceparent, UniqueKey, WorkerName,
 };
 use geartrain_testkit::trace::{Tokens, generate, limits};
 
@@ -57,6 +57,10 @@ fn at(seconds: f64) -> Timestamp {
 
 fn uuid() -> Jid {
     Jid::new("0198c0ffee00700080000000000000ff").unwrap()
+}
+
+fn traceparent() -> Traceparent {
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap()
 }
 
 fn tags(names: &[&str]) -> Box<[Tag]> {
@@ -322,6 +326,17 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::Snooze(300, at(39.5)),
         Delta::Relock { row: 300, now: at(39.5), expires: at(40.0) },
         ended(EndReason::Resumed, None, None),
+        Delta::PutOptions(
+            9,
+            Box::new(PutOptions { traceparent: Some(traceparent()), ..PutOptions::default() }),
+        ),
+        Delta::PutOptions(
+            9,
+            Box::new(PutOptions {
+                traceparent: Some(traceparent()),
+                ..policy(DependencyPolicy::Skip, Some("sum".into()))
+            }),
+        ),
     ]);
     samples
 }
@@ -393,7 +408,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=68), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=69), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));

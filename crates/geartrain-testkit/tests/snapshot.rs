@@ -143,10 +143,10 @@ fn what_is_carried_aside_belongs_to_what_goes_beyond_qless() {
     let mut damaged = jobs.clone();
     damaged[place + 2] = 0x10;
     let error = restored(&(head.clone(), damaged)).unwrap_err();
-    assert_eq!(error.what, "metadata or policy without an extension");
-    // The first flag that has no meaning yet, bit 21.
+    assert_eq!(error.what, "metadata, policy or trace without an extension");
+    // The first flag that has no meaning yet, bit 22.
     let mut damaged = jobs;
-    damaged.splice(place + 2..place + 3, [0x98, 0x01]);
+    damaged.splice(place + 2..place + 3, [0x98, 0x02]);
     assert_eq!(restored(&(head, damaged)).unwrap_err().what, "flags");
 }
 

@@ -138,6 +138,11 @@ impl Context {
         self.0.job.remaining <= 0
     }
 
+    /// The trace that the put belongs to, in the form of W3C's `traceparent` header.
+    pub fn traceparent(&self) -> Option<String> {
+        self.0.job.details.as_ref()?.traceparent.as_ref().map(ToString::to_string)
+    }
+
     /// When this attempt is interrupted because it takes too long.
     pub fn deadline(&self) -> Option<Instant> {
         self.0.deadline

@@ -44,7 +44,7 @@ impl<S: Service<JobRequest>> Service<JobRequest> for Trace<S> {
             klass = %job.klass(),
             queue = %job.queue(),
             attempt = job.attempt(),
-            traceparent = tracing::field::Empty,
+            traceparent = job.traceparent(),
         );
         let _entered = span.clone().entered();
         self.0.call(request).instrument(span)

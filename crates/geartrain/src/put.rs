@@ -183,6 +183,26 @@ impl PutRequest {
         })
     }
 
+    /// Names the trace that the job belongs to, in the form of W3C's `traceparent` header. Its worker finds
+    /// it in [`JobDetails::traceparent`](crate::JobDetails::traceparent).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let client = geartrain::connect("memory:").await?;
+    /// let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    /// client.put("mail", "welcome", "{}").traceparent(context).await?;
+    /// let job = client.pop("mail", "worker-1").await?.expect("there is a job");
+    /// let details = job.details.expect("it has a trace context");
+    /// assert_eq!(details.traceparent.expect("this one").to_string(), context);
+    /// # Ok(()) }) }
+    /// ```
+    pub fn traceparent(self, traceparent: &str) -> PutRequest {
+        self.with_options(|options| {
+            options.traceparent = Some(traceparent.parse()?);
+            Ok(())
+        })
+    }
+
     /// Refuses the put if no live worker has announced that it can run the job.
     pub fn roll_call(self) -> PutRequest {
         self.with_options(|options| {

@@ -22,7 +22,7 @@ use crate::text;
 use crate::values::{policy, priority, span, unique_key};
 use crate::{backoff, duration, timestamp, values};
 use clap::Args;
-use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Timestamp, UniqueKey};
+use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Timestamp, Traceparent, UniqueKey};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ A backoff is a fixed delay like 30s, or a range: 10s..1h doubles from 10s up to 
 --batch takes one JSON object per line. Every key but klass is optional, and so is klass if KLASS is given:
   {"klass":"welcome","payload":{"to":"a"},"priority":5,"in":"1h","tags":["new"],"jid":"j1"}
   keys: queue klass payload priority in at tags depends retries jid replace
-        unique timeout expires backoff crashes roll_call keep_result on_dependency_failure
+        unique timeout expires backoff crashes roll_call keep_result on_dependency_failure traceparent
 Empty lines, and lines that begin with #, are skipped. A payload that is a JSON string is stored as its text,
 {"$bytes":"<base64>"} as those bytes, and any other JSON as it is written."#
 )]
@@ -132,7 +132,7 @@ pub(crate) struct PutArgs {
         conflicts_with_all = [
             "queue", "klass", "payload", "batch", "every", "wait", "jid", "delay", "at", "priority",
             "tags", "depends", "retries", "unique", "timeout", "expires", "backoff", "crashes",
-            "roll_call", "keep_result", "on_dependency_failure"
+            "roll_call", "keep_result", "on_dependency_failure", "traceparent"
         ],
         help_heading = "Gearman servers"
     )]
@@ -180,6 +180,9 @@ struct OptionArgs {
     /// What to do when a job of --depends fails: wait, fail, skip (cancel it) or run [default: wait]
     #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with_all = ["batch", "every"])]
     on_dependency_failure: Option<DependencyPolicy>,
+    /// The trace that the job belongs to, as in W3C's traceparent header
+    #[arg(long, value_name = "CONTEXT", conflicts_with_all = ["batch", "every"])]
+    traceparent: Option<Traceparent>,
     /// Refuse the job if no live worker has announced that it can run it
     #[arg(long, conflicts_with_all = ["batch", "every"])]
     roll_call: bool,
@@ -286,6 +289,7 @@ fn put_options(args: OptionArgs) -> Option<Box<PutOptions>> {
         crashes_max: args.crashes,
         roll_call: args.roll_call,
         on_dependency_failure: args.on_dependency_failure.unwrap_or_default(),
+        traceparent: args.traceparent,
         ..PutOptions::default()
     };
     (options != PutOptions::default()).then(|| Box::new(options))

@@ -1,6 +1,6 @@
 //! Put options: what a put may ask for beyond Qless, such as a unique key, time limits and backoff.
 
-use crate::{BadArgument, Payload, ResultWaiter, Seconds, Timestamp};
+use crate::{BadArgument, Payload, ResultWaiter, Seconds, Timestamp, Traceparent};
 
 /// The longest unique key, in bytes.
 pub const UNIQUE_BYTES_MAX: usize = 4095;
@@ -112,10 +112,6 @@ impl DependencyPolicy {
             DependencyPolicy::Run => "run",
         }
     }
-
-    fn is_default(&self) -> bool {
-        *self == DependencyPolicy::Wait
-    }
 }
 
 impl std::str::FromStr for DependencyPolicy {
@@ -146,7 +142,7 @@ impl std::str::FromStr for DependencyPolicy {
 /// };
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 pub struct PutOptions {
     /// Deduplication key: joins an unfinished job of the same queue with this key, if there is one.
     pub unique: Option<UniqueKey>,
@@ -175,8 +171,39 @@ pub struct PutOptions {
     #[serde(default, rename = "aside")]
     pub metadata: Option<Payload>,
     /// What the job does when a job that it depends on fails, or has failed already.
-    #[serde(default, skip_serializing_if = "DependencyPolicy::is_default")]
+    #[serde(default)]
     pub on_dependency_failure: DependencyPolicy,
+    /// The trace that the job belongs to, for its worker.
+    #[serde(default)]
+    pub traceparent: Option<Traceparent>,
+}
+
+/// Leaves out the last fields that have their defaults, as [`Cancel`](crate::Cancel) does.
+impl serde::Serialize for PutOptions {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let has_policy = self.on_dependency_failure != DependencyPolicy::Wait;
+        let fields = if self.traceparent.is_some() { 13 } else { 11 + usize::from(has_policy) };
+        let mut options = to.serialize_struct("PutOptions", fields)?;
+        options.serialize_field("unique", &self.unique)?;
+        options.serialize_field("attach", &self.attach)?;
+        options.serialize_field("lives", &self.orphan_policy)?;
+        options.serialize_field("afterwards", &self.on_end)?;
+        options.serialize_field("result_for", &self.result_ttl)?;
+        options.serialize_field("expires", &self.expires)?;
+        options.serialize_field("attempt_max", &self.attempt_max)?;
+        options.serialize_field("backoff", &self.backoff)?;
+        options.serialize_field("crashes_max", &self.crashes_max)?;
+        options.serialize_field("roll_call", &self.roll_call)?;
+        options.serialize_field("aside", &self.metadata)?;
+        if fields > 11 {
+            options.serialize_field("on_dependency_failure", &self.on_dependency_failure)?;
+        }
+        if fields > 12 {
+            options.serialize_field("traceparent", &self.traceparent)?;
+        }
+        options.end()
+    }
 }
 
 impl PutOptions {

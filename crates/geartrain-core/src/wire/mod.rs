@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::payload::{unwrap_bytes, wrap_bytes};
 use crate::{
     Answer, BackupStep, Call, Count, Event, Jid, Payload, Pop, PopReply, PositionedEvent, QlessState,
-    QueueName, Refusal, Seconds, StreamMessage, Timestamp, Token, UniqueKey,
+    QueueName, Refusal, Seconds, StreamMessage, Timestamp, Token, Traceparent, UniqueKey,
 };
 
 /// The version of the format.
@@ -348,6 +348,18 @@ impl<'de> Deserialize<'de> for UniqueKey {
     }
 }
 
+impl Serialize for Traceparent {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Traceparent {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Traceparent, D::Error> {
+        from.deserialize_str(Text(|text: &str| text.parse::<Traceparent>()))
+    }
+}
+
 impl Serialize for Token {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
@@ -376,8 +388,8 @@ impl<'de> Deserialize<'de> for Jid {
 mod tests {
     use super::*;
     use crate::{
-        BackupSummary, Complete, Fail, Get, Group, Holder, Klass, Portion, Progress, Progressed, Put,
-        PutOptions, QueueName, Release, Reply, StreamItem, WorkerName,
+        BackupSummary, Complete, DependencyPolicy, Fail, Get, Group, Holder, Klass, Portion, Progress,
+        Progressed, Put, PutOptions, QueueName, Release, Reply, StreamItem, WorkerName,
     };
 
     fn jid() -> Jid {
@@ -525,6 +537,21 @@ mod tests {
             assert_eq!((bytes[0], &bytes[bytes.len() - ending.len()..]), (fields, ending), "{release:?}");
             assert_eq!(decode_value::<Release>(&bytes).unwrap(), release);
         }
+        let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let traced = PutOptions { traceparent: Some(text.parse().unwrap()), ..PutOptions::default() };
+        let skipped = PutOptions { on_dependency_failure: DependencyPolicy::Skip, ..PutOptions::default() };
+        let ending = [b"\xa4Wait\xd9\x37", text.as_bytes()].concat();
+        for (options, fields, ending) in [
+            (PutOptions::default(), 0x9b, &b"\xc0"[..]),
+            (skipped, 0x9c, b"\xa4Skip"),
+            (traced, 0x9d, &ending),
+        ] {
+            let bytes = encode_value(&options);
+            assert_eq!((bytes[0], &bytes[bytes.len() - ending.len()..]), (fields, ending), "{options:?}");
+            assert_eq!(decode_value::<PutOptions>(&bytes).unwrap(), options);
+        }
+        let wrong = encode_value(&(text.to_uppercase(),));
+        assert!(decode_value::<(Traceparent,)>(&wrong).is_err());
     }
 
     #[test]

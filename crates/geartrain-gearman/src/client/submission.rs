@@ -81,6 +81,7 @@ fn check_supported(put: &Put, options: &PutOptions) -> Result<(), ClientError> {
             options.on_dependency_failure != DependencyPolicy::Wait,
             "say what a job does when a dependency fails",
         ),
+        (options.traceparent.is_some(), "carry the trace context of a job"),
     ] {
         if is_set {
             return Err(unsupported(operation));

@@ -170,6 +170,66 @@ pub async fn too_much_aside_is_refused(system: System) -> Checked {
     Ok(())
 }
 
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const OTHER_TRACE: &str = "00-ffffffffffffffffffffffffffffffff-00f067aa0ba902b7-00";
+
+fn traced(name: &str, trace: &str) -> Put {
+    let traceparent = Some(trace.parse().expect("a case's contexts are good ones"));
+    on_terms(put("mail", name), PutOptions { traceparent, ..PutOptions::default() })
+}
+
+/// The trace context of a job comes to each of its workers, is shown, and stays with the job wherever it
+/// goes.
+pub async fn a_trace_context_stays_with_the_job(system: System) -> Checked {
+    let told = |popped: Popped| popped.details.and_then(|details| Some(details.traceparent?.to_string()));
+    let trace = Some(TRACE.to_owned());
+    assert_eq!(told(system.run(0, traced("a", TRACE), "w1").await?), trace);
+    assert_eq!(system.details("a").await?.traceparent.map(|context| context.to_string()), trace);
+    let [again] = &system.at(1, Relock::new(worker("w1"))).await?[..] else { panic!("it has one job") };
+    assert_eq!(told(again.clone()), trace);
+    system.at(1, retry("a", "w1")).await?;
+    assert_eq!(told(system.take(1, "mail", "w1").await?), trace);
+    system.at(2, hand_back("a", "w1")).await?;
+    assert_eq!(told(system.take(2, "mail", "w1").await?), trace);
+    system.at(3, advance("a", "w1", "post")).await?;
+    assert_eq!(told(system.take(3, "post", "w1").await?), trace);
+    system.at(4, fail("a", "w1", "g")).await?;
+    system.at(4, unfail("mail", "g", 1)).await?;
+    assert_eq!(told(system.take(5, "mail", "w1").await?), trace);
+    system.at(6, complete("a", "w1")).await?;
+    // As it is, put again.
+    system.at(7, put_again("mail", "a")).await?;
+    assert_eq!(told(system.take(8, "mail", "w1").await?), trace);
+    Ok(())
+}
+
+/// A job that is put again has the trace of the new options; of a put that joins another the trace is
+/// dropped.
+pub async fn a_trace_context_is_that_of_the_last_put(system: System) -> Checked {
+    let trace = async |name: &str| -> Result<Option<String>, Unexpected> {
+        Ok(system.details(name).await?.traceparent.map(|context| context.to_string()))
+    };
+    let again = |job: Put| Put { existing: Existing::Replace, ..job };
+    let with_metadata = |trace: &str| {
+        let mut job = traced("a", trace);
+        job.options.as_mut().expect("it has options").metadata = Some("sum".into());
+        job
+    };
+    system.at(0, with_metadata(TRACE)).await?;
+    let details = system.details("a").await?;
+    assert_eq!((details.metadata, trace("a").await?), (Some("sum".into()), Some(TRACE.into())));
+    system.at(1, again(traced("a", OTHER_TRACE))).await?;
+    let details = system.details("a").await?;
+    assert_eq!((details.metadata, trace("a").await?), (None, Some(OTHER_TRACE.into())));
+    system.at(2, again(unique("mail", "a", "report"))).await?;
+    assert_eq!(trace("a").await?, None);
+    let mut joins = traced("b", TRACE);
+    joins.options.as_mut().expect("it has options").unique = Some(key("report"));
+    assert_eq!(system.at(3, joins).await?, PutReply::Coalesced { jid: jid("a") });
+    assert_eq!(trace("a").await?, None);
+    Ok(())
+}
+
 /// The text of a progress report reaches result waiters unchanged, and is not stored.
 pub async fn a_progress_text_is_delivered_and_not_stored(system: System) -> Checked {
     let mut follower = system.follow(1).await?;

@@ -780,6 +780,8 @@ cases! {
         the_longest_functions_work,
         a_waiting_worker_gets_a_job_of_the_longest_function,
         what_is_carried_aside_stays_with_the_job,
+        a_trace_context_stays_with_the_job,
+        a_trace_context_is_that_of_the_last_put,
         a_job_put_again_carries_what_the_new_terms_say,
         what_a_put_that_joins_carries_is_dropped,
         too_much_aside_is_refused,

@@ -25,6 +25,7 @@ pub(super) fn details(terms: &PutOptions) -> JobDetails {
         crashes_max: terms.crashes_max,
         metadata: terms.metadata.clone(),
         on_dependency_failure: terms.on_dependency_failure,
+        traceparent: terms.traceparent.clone(),
         ..nothing()
     }
 }

@@ -1183,6 +1183,10 @@ impl Generator {
             metadata: self
                 .maybe(25, |generator| Payload::from(generator.one(&["", "sum", "{}", "\0\u{ff}"]))),
             on_dependency_failure: DependencyPolicy::Wait,
+            traceparent: self.maybe(25, |generator| {
+                let text = format!("00-{:032x}-{:016x}-01", generator.rng.u128(1..9), generator.rng.u64(1..));
+                text.parse().expect("no id is zero")
+            }),
         };
         if self.percent(60) {
             terms.on_dependency_failure = self.one(&DependencyPolicy::ALL[1..]);

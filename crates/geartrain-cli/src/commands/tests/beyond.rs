@@ -204,6 +204,18 @@ fn a_job_is_released_for_later() {
 }
 
 #[test]
+fn a_job_carries_its_trace_context() {
+    let shell = shell();
+    let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    shell.run(&format!("put q k --jid a --traceparent {context}"));
+    assert_eq!(shell.json("get a")["particulars"]["traceparent"], context);
+    assert!(shell.run("get a").contains(&format!("trace     {context}\n")));
+    let upper = context.to_uppercase();
+    let bad = args::parse(["geartrain", "put", "q", "k", "--traceparent", &upper]).unwrap_err().to_string();
+    assert!(bad.contains("in lower case"), "{bad}");
+}
+
+#[test]
 fn a_restarted_worker_locks_its_jobs_again() {
     let shell = shell();
     shell.run("put q k --jid a --retries 0");

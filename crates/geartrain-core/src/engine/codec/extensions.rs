@@ -8,7 +8,7 @@ use crate::engine::state::RowState;
 use crate::{
     AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, JobEnding, JobResult, Klass, METADATA_BYTES_MAX,
     OnEnd, OrphanPolicy, Payload, Portion, Priority, Progressed, PutOptions, QueueLimits, QueueName, Rate,
-    ResultWaiter, Seconds, StateName, StoredResult, Tombstone, UniqueKey, WorkerName,
+    ResultWaiter, Seconds, StateName, StoredResult, Tombstone, Traceparent, UniqueKey, WorkerName,
 };
 
 /// The first byte of a delta, as in the parent module.
@@ -48,6 +48,7 @@ pub(super) mod kind {
     pub(crate) const EVENT_LOGGED_AT: u8 = 66;
     pub(crate) const SNOOZE: u8 = 67;
     pub(crate) const RELOCK: u8 = 68;
+    pub(crate) const PUT_OPTIONS_WITH_TRACE: u8 = 69;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -55,7 +56,15 @@ type Read<T> = Result<T, CodecError>;
 /// Encodes a delta of this file.
 pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Writer<'a> {
     match delta {
-        // Metadata and the dependency policy came later: options without them are encoded as before.
+        // Metadata, the dependency policy and the trace came later: options without them are encoded as
+        // before.
+        Delta::PutOptions(row, options) if options.traceparent.is_some() => to
+            .byte(kind::PUT_OPTIONS_WITH_TRACE)
+            .id(*row)
+            .put_options(options)
+            .optional(options.metadata.as_ref(), Writer::payload)
+            .dependency_policy(options.on_dependency_failure)
+            .bytes(options.traceparent.as_ref().map_or(&[], Traceparent::bytes)),
         Delta::PutOptions(row, options) if options.on_dependency_failure != DependencyPolicy::Wait => to
             .byte(kind::PUT_OPTIONS_WITH_POLICY)
             .id(*row)
@@ -215,6 +224,14 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
             }
             Delta::PutOptions(row, Box::new(PutOptions { metadata, on_dependency_failure, ..options }))
         }
+        kind::PUT_OPTIONS_WITH_TRACE => {
+            let (row, options) = (from.id("row")?, from.put_options()?);
+            let metadata = from.optional("metadata", |from, _| from.metadata())?;
+            let on_dependency_failure = from.dependency_policy()?;
+            let traceparent = Some(from.traceparent()?);
+            let options = PutOptions { metadata, on_dependency_failure, traceparent, ..options };
+            Delta::PutOptions(row, Box::new(options))
+        }
         kind::RUN_WITHOUT => {
             Delta::RunWithout(from.id("row")?, from.ids("dependencies")?, from.moment("now")?)
         }
@@ -231,7 +248,7 @@ impl Writer<'_> {
         self.number(waiter.stream_id).number(waiter.connection).number(waiter.number)
     }
 
-    /// Put options without waiter, roll call and metadata.
+    /// Put options without waiter, roll call, metadata, dependency policy and trace.
     pub(crate) fn put_options(&mut self, options: &PutOptions) -> &mut Self {
         self.optional(options.unique.as_ref(), |to, key| to.bytes(key.as_bytes()));
         self.flag(options.orphan_policy == OrphanPolicy::WhileAwaited).flag(options.on_end == OnEnd::Forget);
@@ -342,6 +359,11 @@ impl<'a> Reader<'a> {
             Some(policy) => Ok(*policy),
             None => wrong(at, "dependency policy", CodecErrorWhy::Unknown(byte)),
         }
+    }
+
+    pub(crate) fn traceparent(&mut self) -> Read<Traceparent> {
+        let bytes = self.bytes("traceparent")?;
+        Traceparent::from_bytes(bytes).ok_or_else(|| self.misfit("traceparent"))
     }
 
     /// Metadata of a job.

@@ -51,6 +51,7 @@ impl State {
             progress: extension.progress,
             metadata: extension.options.metadata.clone(),
             on_dependency_failure: extension.options.on_dependency_failure,
+            traceparent: extension.options.traceparent.clone(),
         };
         let nothing = JobDetails { submissions: 1, ..JobDetails::default() };
         (details != nothing).then(|| Box::new(details))

@@ -34,6 +34,9 @@ const METADATA: u64 = 1 << 18;
 const DEPENDENCY_POLICY: u64 = 1 << 19;
 /// Flag of a job: it has ends of attempts, which follow its metadata. Refused by earlier programs, too.
 const ATTEMPTS: u64 = 1 << 20;
+/// Flag of a job: it has a trace context, which follows the dependency policy. Refused by earlier programs,
+/// too.
+const TRACEPARENT: u64 = 1 << 21;
 /// In place of a job's row, before a result.
 const RESULT: u32 = NONE;
 /// In place of a job's row, before a tombstone. No job has this row, because all others would come before it.
@@ -322,7 +325,9 @@ impl State {
         let policy_flag = if policy.is_some() { DEPENDENCY_POLICY } else { 0 };
         let attempts = self.cold(at).and_then(|cold| cold.attempts.as_deref());
         let attempts_flag = if attempts.is_some() { ATTEMPTS } else { 0 };
-        let more = spilled_flag | extension_flag | metadata_flag | policy_flag | attempts_flag;
+        let traceparent = extension.and_then(|extension| extension.options.traceparent.as_ref());
+        let trace_flag = if traceparent.is_some() { TRACEPARENT } else { 0 };
+        let more = spilled_flag | extension_flag | metadata_flag | policy_flag | attempts_flag | trace_flag;
         to.number(u64::from(row.flags.bits()) | more);
         to.moment(row.score);
         to.number(row.seq);
@@ -351,6 +356,9 @@ impl State {
         if let Some(extension) = policy {
             to.dependency_policy(extension.options.on_dependency_failure);
             to.list(&extension.dropped_dependencies, |to, jid| to.jid(jid));
+        }
+        if let Some(traceparent) = traceparent {
+            to.bytes(traceparent.bytes());
         }
         if let Some(AttemptEnds(ends)) = attempts {
             to.number(ends.len() as u64);
@@ -499,8 +507,8 @@ impl State {
         let flags = reader.number("snapshot")?;
         let (is_spilled, has_extension) = (flags & SPILLED != 0, flags & EXTENSION != 0);
         let (has_metadata, has_policy) = (flags & METADATA != 0, flags & DEPENDENCY_POLICY != 0);
-        let has_attempts = flags & ATTEMPTS != 0;
-        let known = SPILLED | EXTENSION | METADATA | DEPENDENCY_POLICY | ATTEMPTS;
+        let (has_attempts, has_trace) = (flags & ATTEMPTS != 0, flags & TRACEPARENT != 0);
+        let known = SPILLED | EXTENSION | METADATA | DEPENDENCY_POLICY | ATTEMPTS | TRACEPARENT;
         let flags = Flags::from_bits(flags & !known).ok_or_else(|| reader.misfit("flags"))?;
         let (score, seq, time) =
             (reader.moment("snapshot")?, reader.number("snapshot")?, reader.moment("snapshot")?);
@@ -555,9 +563,12 @@ impl State {
                 extension.dropped_dependencies =
                     reader.list(1, "dropped dependencies", |reader, what| reader.jid(what))?;
             }
+            if has_trace {
+                extension.options.traceparent = Some(reader.traceparent()?);
+            }
             self.cold_mut(at).extension = Some(Box::new(extension));
-        } else if has_metadata || has_policy {
-            return Err(reader.misfit("metadata or policy without an extension"));
+        } else if has_metadata || has_policy || has_trace {
+            return Err(reader.misfit("metadata, policy or trace without an extension"));
         }
         if has_attempts {
             let ends = reader.list(12, "attempts", |reader, _| reader.attempt_end())?;
