@@ -237,7 +237,10 @@ mod tests {
     fn year_ranges_end_with_one_of_their_years() {
         let range = YearRange::new(2014, 2017, 2);
         assert_eq!(range, YearRange::new(2014, 2016, 2));
-        assert_eq!([2013, 2015, 2016, 2017].map(|from| range.from(from)), [Some(2014), Some(2016), Some(2016), None]);
+        assert_eq!(
+            [2013, 2015, 2016, 2017].map(|from| range.from(from)),
+            [Some(2014), Some(2016), Some(2016), None]
+        );
         assert_eq!(YearRange::new(1970, 9999, 4).to_string(), "*/4");
         assert_eq!(YearRange::new(2014, 2015, 2).to_string(), "2014");
     }

@@ -72,8 +72,7 @@ pub struct Schedule {
     either_day: bool,
     /// None if it selects all years and has no nth occurrences, as nearly all schedules.
     extension: Option<Box<Extension>>,
-    /// None is UTC.
-    zone: Option<Zone>,
+    zone: Zone,
 }
 
 /// The rarely used parts of a schedule. Both lists are sorted and without duplicates.
@@ -143,8 +142,11 @@ impl Schedule {
             month: 1 << month,
             weekday: Field::Weekday.all() as u8,
             either_day: false,
-            extension: Some(Box::new(Extension { years: vec![YearRange::new(year, year, 1)], nth: Vec::new() })),
-            zone: None,
+            extension: Some(Box::new(Extension {
+                years: vec![YearRange::new(year, year, 1)],
+                nth: Vec::new(),
+            })),
+            zone: Zone::UTC,
         })
     }
 
@@ -165,13 +167,13 @@ impl Schedule {
     }
 
     /// The zone its fields are read in.
-    pub fn zone(&self) -> Zone {
-        self.zone.clone().unwrap_or(Zone::UTC)
+    pub fn zone(&self) -> &Zone {
+        &self.zone
     }
 
     /// The same fields in another zone.
     pub fn in_zone(mut self, zone: Zone) -> Schedule {
-        self.zone = (!zone.is_utc()).then_some(zone);
+        self.zone = zone;
         self
     }
 
@@ -250,8 +252,8 @@ impl fmt::Display for Schedule {
     /// A text that [`Schedule::parse`] reads as the same schedule: the seven fields, or six where these cannot
     /// express it, after `CRON_TZ=` and the zone if it is not UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(zone) = &self.zone {
-            write!(f, "CRON_TZ={} ", zone.name().unwrap_or("unnamed"))?;
+        if !self.zone.is_utc() {
+            write!(f, "CRON_TZ={} ", self.zone.name().unwrap_or("unnamed"))?;
         }
         f.write_str(&self.canonical().unwrap_or_else(|| self.six_fields()))
     }

@@ -48,8 +48,7 @@ pub(super) fn any(text: &str) -> Result<Schedule, BadSchedule> {
     };
     let end = text.find([' ', '\t']).unwrap_or(text.len());
     let name = &text[prefix.len()..end];
-    let zone =
-        Zone::named(name).map_err(|error| BadSchedule::new(prefix.len(), name, error.to_string()))?;
+    let zone = Zone::named(name).map_err(|error| BadSchedule::new(prefix.len(), name, error.to_string()))?;
     let rest = text[end..].trim_start_matches([' ', '\t']);
     Ok(fields(rest, text.len() - rest.len())?.in_zone(zone))
 }
@@ -84,7 +83,11 @@ pub(super) fn seven(text: &str) -> Result<Schedule, BadSchedule> {
             "7 fields (year, month, day of month, day of week, hour, minute, second; five or six fields, with the \
              minute or the second first, are another order)",
         )),
-        _ => Err(wrong_count(text, 0, "7 fields (year, month, day of month, day of week, hour, minute, second)")),
+        _ => Err(wrong_count(
+            text,
+            0,
+            "7 fields (year, month, day of month, day of week, hour, minute, second)",
+        )),
     }
 }
 
@@ -114,10 +117,11 @@ fn fields_of_cron(text: &str, start: usize) -> Result<Schedule, BadSchedule> {
 fn split(text: &str, start: usize) -> Result<Vec<(usize, &str)>, BadSchedule> {
     let blank = [' ', '\t'];
     if text.starts_with(blank) {
-        return Err(BadSchedule::new(start, " ", "there is a blank before the first field"));
+        return Err(BadSchedule::new(start, &text[..1], "there is a blank before the first field"));
     }
     if text.ends_with(blank) {
-        return Err(BadSchedule::new(start + text.len() - 1, " ", "there is a blank after the last field"));
+        let last = text.len() - 1;
+        return Err(BadSchedule::new(start + last, &text[last..], "there is a blank after the last field"));
     }
     let words = text.split(blank).filter(|word| !word.is_empty());
     Ok(words.map(|word| (start + word.as_ptr().addr() - text.as_ptr().addr(), word)).collect())
@@ -132,7 +136,8 @@ fn wrong_count(text: &str, start: usize, expected: &str) -> BadSchedule {
 /// Points at the likely mistake if the year is in the last field.
 fn name_the_other_order(mut error: BadSchedule, words: &[(usize, &str)]) -> BadSchedule {
     let has_year = |word: &str| {
-        word.split([',', '-', '/']).any(|part| part.len() == 4 && part.bytes().all(|byte| byte.is_ascii_digit()))
+        word.split([',', '-', '/'])
+            .any(|part| part.len() == 4 && part.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let first = words.first().is_some_and(|(_, word)| has_year(word));
     let last = words.last().is_some_and(|(_, word)| has_year(word));
@@ -279,7 +284,8 @@ impl Builder {
                 .to_owned());
         }
         let Some(value) = number(text) else {
-            let names = if matches!(field, Field::Month | Field::Weekday) { " or an English name" } else { "" };
+            let names =
+                if matches!(field, Field::Month | Field::Weekday) { " or an English name" } else { "" };
             return bad(format!("expected a {} from {smallest} to {largest}{names}, or *", field.name()));
         };
         if field == Field::Year && text.len() != 4 {
@@ -316,7 +322,7 @@ impl Builder {
             either_day: !self.day_open && !self.weekday_open,
             extension: (!self.years.is_empty() || !self.nth.is_empty())
                 .then(|| Box::new(Extension { years: self.years, nth: self.nth })),
-            zone: None,
+            zone: Zone::UTC,
         };
         // One spelling for the same days: if either field selects every day, so do both together.
         if schedule.either_day && !(schedule.day_is_set() && schedule.weekday_is_set()) {

@@ -2,8 +2,8 @@
 //! through seconds.
 //!
 //! Within a year of one kind (leap or not, and the weekday of 1 January) the days that match depend on the month
-//! alone. Months without a match are remembered for each of the 14 kinds, so that a search through all years up to
-//! 9999 costs microseconds.
+//! alone. Months without a match are remembered for each of the 14 kinds, so that even a search through all years up
+//! to 9999 takes less than 0.1 ms; an impossible date is known in microseconds.
 
 use super::Schedule;
 use super::civil::{DAY_SECONDS, date_of, days_in_month, days_of, is_leap, weekday_of};
@@ -16,10 +16,7 @@ pub(super) const END: i64 = 253_402_300_800;
 impl Schedule {
     /// The first run at or after an instant in seconds since the epoch.
     pub(super) fn run_from(&self, from: i64) -> Option<i64> {
-        match &self.zone {
-            None => self.civil_from(from),
-            Some(zone) => self.zoned_from(zone, from),
-        }
+        if self.zone.is_utc() { self.civil_from(from) } else { self.zoned_from(&self.zone, from) }
     }
 
     /// Whether every hour is selected. Such a schedule follows the clock through clock changes; the others have
@@ -56,7 +53,9 @@ impl Schedule {
             }
             let doubled = !once
                 && change.after < change.before
-                && self.civil_from(change.at + change.after).is_some_and(|run| run < change.at + change.before);
+                && self
+                    .civil_from(change.at + change.after)
+                    .is_some_and(|run| run < change.at + change.before);
             // No reading of the clock before `run` matches, and `run` is at least an offset away.
             from = if doubled { change.at } else { change.at.max(run? - OFFSET_BOUND) };
         }
@@ -79,7 +78,8 @@ impl Schedule {
         }
         let days = self.day_from(&times, year, month, u32::from(day) + 1)?;
         let (_, _, day) = date_of(days);
-        let second = self.time_from(&times, day, 0).expect("a day matches only if it has a time that matches");
+        let second =
+            self.time_from(&times, day, 0).expect("a day matches only if it has a time that matches");
         Some(days * DAY_SECONDS + i64::from(second))
     }
 
@@ -87,7 +87,13 @@ impl Schedule {
     fn day_from(&self, times: &Times, year: i32, month: u8, day: u32) -> Option<i64> {
         let mut barren = [0_u16; 14];
         let mut next = self.year_from(year as u16);
+        let mut tried = 0;
         while let Some(candidate) = next {
+            // Nearly all schedules have been found by now; the others may be impossible in any year.
+            if tried == 8 && !self.has_a_day(times) {
+                return None;
+            }
+            tried += 1;
             let (candidate, leap) = (i32::from(candidate), is_leap(i32::from(candidate)));
             let new_year = days_of(candidate, 1, 1);
             let kind = usize::from(weekday_of(new_year)) * 2 + usize::from(leap);
@@ -113,6 +119,14 @@ impl Schedule {
             next = self.year_from(candidate as u16 + 1);
         }
         None
+    }
+
+    /// Whether a month of any year, whatever weekday it begins with, has a day that matches.
+    fn has_a_day(&self, times: &Times) -> bool {
+        let months = self.nth(Field::Month).fold(self.month, |months, nth| months | 1 << nth.value);
+        let mut months = (1..=12).filter(|month| months & 1 << month != 0);
+        let in_month = |leap, month| (0..7).any(|first| self.days(times, leap, month, first) != 0);
+        months.any(|month| in_month(false, month) || in_month(true, month))
     }
 
     fn year_from(&self, from: u16) -> Option<u16> {
@@ -159,12 +173,12 @@ impl Schedule {
     }
 
     fn minutes(&self, hour: u32) -> u64 {
-        let nth = self.nth(Field::Minute).filter(|nth| (hour + 1) % u32::from(nth.n) == 0);
+        let nth = self.nth(Field::Minute).filter(|nth| (hour + 1).is_multiple_of(u32::from(nth.n)));
         nth.fold(self.minute, |minutes, nth| minutes | 1 << nth.value)
     }
 
     fn seconds(&self, minute: u32) -> u64 {
-        let nth = self.nth(Field::Second).filter(|nth| (minute + 1) % u32::from(nth.n) == 0);
+        let nth = self.nth(Field::Second).filter(|nth| (minute + 1).is_multiple_of(u32::from(nth.n)));
         nth.fold(self.second, |seconds, nth| seconds | 1 << nth.value)
     }
 
@@ -205,7 +219,8 @@ impl Times {
         if !schedule.has_nth() {
             return times;
         }
-        times.minutes = (0..60).filter(|minute| schedule.seconds(*minute) != 0).fold(0, |mask, bit| mask | 1 << bit);
+        times.minutes =
+            (0..60).filter(|minute| schedule.seconds(*minute) != 0).fold(0, |mask, bit| mask | 1 << bit);
         let hours = (0..24).filter(|hour| schedule.minutes(*hour) & times.minutes != 0);
         times.hours = hours.fold(0, |mask, bit| mask | 1 << bit);
         let days = (1..=31).filter(|day| schedule.hours(*day) & times.hours != 0);

@@ -55,7 +55,6 @@ impl Zone {
         if ["utc", "z", "etc/utc"].iter().any(|utc| name.eq_ignore_ascii_case(utc)) {
             return Ok(Zone::UTC);
         }
-        // jiff reads `TZ`-like names such as paths no other way than by this table of names.
         match jiff::tz::db().get(name) {
             Ok(zone) if zone.iana_name().is_some() => Ok(Zone(zone)),
             _ if jiff::tz::db().is_definitively_empty() => Err(UnknownZone::NoDatabase(name.to_owned())),

@@ -98,8 +98,8 @@ impl Moment {
             let seconds = Some(digits).filter(|digits| all_digits(digits) && digits.len() <= 12);
             let seconds = seconds.and_then(|digits| digits.parse::<i64>().ok());
             let seconds = seconds.filter(|seconds| *seconds < super::super::search::END);
-            let seconds =
-                seconds.ok_or_else(|| words.bad("expected seconds since the epoch after @, up to the year 9999"))?;
+            let seconds = seconds
+                .ok_or_else(|| words.bad("expected seconds since the epoch after @, up to the year 9999"))?;
             words.skip(1);
             words.end()?;
             return self.checked(words, 0, seconds);
@@ -156,7 +156,9 @@ impl Moment {
         let with_t = rest.starts_with('t');
         let time = if with_t {
             rest[1..].to_owned()
-        } else if rest.is_empty() && words.peek_at(1).contains(['+', '-']) {
+        } else if rest.is_empty()
+            && (words.peek_at(1).contains(['+', '-']) || words.peek_at(2).starts_with(['+', '-']))
+        {
             words.peek_at(1).to_owned()
         } else {
             return Ok(None);
@@ -186,7 +188,8 @@ impl Moment {
         if let Some(offset) = offset {
             words.end()?;
             let at = civil_seconds(at_clock(date, clock)) - offset;
-            jiff::Timestamp::from_second(at).map_err(|_| words.bad_since(start, "beyond the end of the calendar"))?;
+            jiff::Timestamp::from_second(at)
+                .map_err(|_| words.bad_since(start, "beyond the end of the calendar"))?;
             return self.checked(words, start, at).map(Some);
         }
         let named = words.zone()?;
@@ -273,7 +276,8 @@ impl Moment {
             ahead(1)
         } else if words.eat(&["yesterday"]) {
             ahead(-1)
-        } else if words.eat(&["day", "after", "tomorrow"]) || words.eat(&["the", "day", "after", "tomorrow"]) {
+        } else if words.eat(&["day", "after", "tomorrow"]) || words.eat(&["the", "day", "after", "tomorrow"])
+        {
             ahead(2)
         } else if words.eat(&["next", "week"]) {
             ahead(7 - in_week)
@@ -343,9 +347,7 @@ impl Moment {
         let step: i64 = if back { -1 } else { 1 };
         let candidate = |date: Date| self.on(words, start, zone, date, clock);
         match day {
-            Some(Day::On(date)) => {
-                candidate(date)?.ok_or_else(|| self.wrong_side(words, start))
-            }
+            Some(Day::On(date)) => candidate(date)?.ok_or_else(|| self.wrong_side(words, start)),
             Some(Day::Tonight(date)) => self
                 .on(words, start, zone, date, Some(clock.unwrap_or(EVENING)))?
                 .ok_or_else(|| self.wrong_side(words, start)),
@@ -370,7 +372,8 @@ impl Moment {
                 for years in 0..=8 {
                     let year = i64::from(today.year()) + step * years;
                     let year = i16::try_from(year).ok().filter(|year| (0..=9999).contains(year));
-                    let year = year.ok_or_else(|| words.bad_since(start, "beyond the end of the calendar"))?;
+                    let year =
+                        year.ok_or_else(|| words.bad_since(start, "beyond the end of the calendar"))?;
                     if let Ok(date) = Date::new(year, month as i8, day as i8)
                         && let Some(found) = candidate(date)?
                     {
@@ -553,9 +556,10 @@ pub(super) fn day_and_month(words: &mut Words<'_>) -> Result<Option<(u8, u8)>, B
 /// Whether a word has the form of `2014-03-06`, valid or not.
 fn looks_like_iso_date(word: &str) -> bool {
     word.len() == 10
-        && word.bytes().enumerate().all(|(index, byte)| {
-            if matches!(index, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() }
-        })
+        && word
+            .bytes()
+            .enumerate()
+            .all(|(index, byte)| if matches!(index, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() })
 }
 
 fn iso_date(word: &str) -> Option<Date> {

@@ -251,8 +251,12 @@ impl Parts {
     fn next(&mut self, words: &mut Words<'_>, cycle: &Cycle) -> Result<(), BadSchedule> {
         let interval = matches!(cycle, Cycle::Interval { .. });
         match words.peek() {
-            "at" if interval => Err(words.bad("a time of day goes with days, not with seconds, minutes or hours")),
-            "from" if !interval => Err(words.bad("`from` and `to` go with every so many seconds, minutes or hours")),
+            "at" if interval => {
+                Err(words.bad("a time of day goes with days, not with seconds, minutes or hours"))
+            }
+            "from" if !interval => {
+                Err(words.bad("`from` and `to` go with every so many seconds, minutes or hours"))
+            }
             "on" if !interval => Err(words.bad("the days are given already")),
             "at" if self.times.is_empty() => {
                 words.skip(1);
@@ -356,7 +360,8 @@ impl Parts {
             Cycle::Days { month, day, weekday } => {
                 let hours: Vec<String> = self.times.iter().map(|clock| clock.hour.to_string()).collect();
                 let hours = if hours.is_empty() { "0".to_owned() } else { hours.join(",") };
-                let (minute, second) = self.times.first().map_or((0, 0), |clock| (clock.minute, clock.second));
+                let (minute, second) =
+                    self.times.first().map_or((0, 0), |clock| (clock.minute, clock.second));
                 format!("* {month} {day} {weekday} {hours} {minute} {second}")
             }
         }

@@ -85,7 +85,11 @@ impl<'a> Words<'a> {
 
     /// Refuses words that are left.
     pub(super) fn end(&self) -> Result<(), BadSchedule> {
-        if self.is_done() { Ok(()) } else { Err(self.bad("not understood here; nothing is expected after the time")) }
+        if self.is_done() {
+            Ok(())
+        } else {
+            Err(self.bad("not understood here; nothing is expected after the time"))
+        }
     }
 
     /// A zone: `utc`, `z`, `gmt`, or an IANA name with a slash in it. Abbreviations such as EST are refused.
@@ -96,9 +100,11 @@ impl<'a> Words<'a> {
             _ if word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.contains('/') => {
                 Zone::named(word).map_err(|error| self.bad(error.to_string()))?
             }
-            "est" | "edt" | "cst" | "cdt" | "mst" | "mdt" | "pst" | "pdt" | "cet" | "cest" | "bst" | "ist"
-            | "eet" | "eest" | "wet" | "west" | "jst" | "aest" | "aedt" | "msk" | "hst" => {
-                return Err(self.bad("abbreviations of zones are ambiguous: write a name such as Europe/Berlin"));
+            "est" | "edt" | "cst" | "cdt" | "mst" | "mdt" | "pst" | "pdt" | "cet" | "cest" | "bst"
+            | "ist" | "eet" | "eest" | "wet" | "west" | "jst" | "aest" | "aedt" | "msk" | "hst" => {
+                return Err(
+                    self.bad("abbreviations of zones are ambiguous: write a name such as Europe/Berlin")
+                );
             }
             _ => return Ok(None),
         };
@@ -183,10 +189,13 @@ impl<'a> Words<'a> {
                 _ => return Err(no_such(self)),
             },
             None if word.contains('.') => {
-                return Err(self.bad_since(start, "expected am or pm after a time with a point; or write 19:30"));
+                return Err(
+                    self.bad_since(start, "expected am or pm after a time with a point; or write 19:30")
+                );
             }
             None => {
-                let (digits, utc) = word.strip_suffix('z').map_or((word.as_str(), false), |digits| (digits, true));
+                let (digits, utc) =
+                    word.strip_suffix('z').map_or((word.as_str(), false), |digits| (digits, true));
                 match clock_parts(digits, false) {
                     Some((hour @ 0..=23, minute, second)) => Clock { hour, minute, second, utc },
                     _ => return Err(no_such(self)),
@@ -220,11 +229,12 @@ pub(super) fn clock_parts(text: &str, hour_alone: bool) -> Option<(u8, u8, u8)> 
         let number = (text.len() == 2 && all_digits(text)).then(|| text.parse::<u8>().ok()).flatten();
         number.filter(|number| *number < 60)
     };
-    let (minute, second) = match rest.map(|rest| rest.split_once(':').map_or((rest, None), |(m, s)| (m, Some(s)))) {
-        None => (0, 0),
-        Some((minute, None)) => (sixty(minute)?, 0),
-        Some((minute, Some(second))) => (sixty(minute)?, sixty(second)?),
-    };
+    let (minute, second) =
+        match rest.map(|rest| rest.split_once(':').map_or((rest, None), |(m, s)| (m, Some(s)))) {
+            None => (0, 0),
+            Some((minute, None)) => (sixty(minute)?, 0),
+            Some((minute, Some(second))) => (sixty(minute)?, sixty(second)?),
+        };
     Some((hour.parse().ok()?, minute, second))
 }
 
