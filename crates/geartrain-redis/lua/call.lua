@@ -19,7 +19,7 @@ local zset, publish, order, option, stats, job = {}, {}, {}, {}, {}, {}
 local put_options, put, pop, finish, change, recur = {}, {}, {}, {}, {}, {}
 local read, capabilities, tick, why, events, parked = {}, {}, {}, {}, {}, {}
 local int64, qless, native, batch, klasses, policies = {}, {}, {}, {}, {}, {}
-local attempts, canceled, select, figures = {}, {}, {}, {}
+local attempts, canceled, select, figures, periodic = {}, {}, {}, {}, {}
 
 -- Defines the functions of a slice on first use: a script is run anew by every call, and needs few of them.
 local function lazily(slice, define)
@@ -67,7 +67,8 @@ local function begin(of_prefix)
       klass_of = ours .. 'klass:', klass_work = ours .. 'work:', lines = ours .. 'lines:',
       policies = ours .. 'policies', behind = ours .. 'behind',
       canceled = ours .. 'canceled', canceled_ages = ours .. 'canceled:ages',
-      unlisted = ours .. 'unlisted',
+      unlisted = ours .. 'unlisted', periodic = ours .. 'periodic:', periodics = ours .. 'periodics',
+      periodic_runs = ours .. 'periodic-runs', periodic_watch = ours .. 'periodic-watch',
       rates = ours .. 'rates', older_rates = ours .. 'rates:older',
     }
   end

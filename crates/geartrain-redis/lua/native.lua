@@ -262,7 +262,8 @@ native.operations = operations
 local putting = {}
 local CREATED = pack('Created')
 
-function operations.Put(fields)
+-- Puts. Returns the reply that is to be packed.
+local function put_fields(fields)
   local data, delay, retries, tags = fields[4], fields[5] or 0, fields[7], fields[8]
   check_delay(delay, fields[12] == 'Accept')
   check_payload(data)
@@ -274,7 +275,11 @@ function operations.Put(fields)
     list_of(fields[9])
   putting.caller, putting.existing, putting.cycles, putting.terms = fields[10], fields[11], fields[12],
     fields[13] and terms_of(fields[13])
-  local done = put.put(putting)
+  return put.put(putting)
+end
+
+function operations.Put(fields)
+  local done = put_fields(fields)
   return done == 'Created' and CREATED or pack(done)
 end
 
@@ -660,6 +665,35 @@ function operations.Flush(fields)
   return pack(change.flush(fields[1]))
 end
 
+-- Fails if the put of a template would be refused at every run.
+local function check_template(fields)
+  check_payload(fields[4])
+  check_retries(fields[7])
+  if fields[8] then at_most('tags', #fields[8], TAGS_MAX) end
+  if fields[13] then terms_of(fields[13]) end
+end
+
+function operations.PutPeriodic(fields)
+  return pack(periodic.put(fields[1], fields[2], fields[3], fields[4], check_template))
+end
+
+function operations.RemovePeriodic(fields)
+  return pack(periodic.remove(fields[1]))
+end
+
+function operations.Periodics(fields)
+  return periodic.list(fields[1], fields[2], fields[3] or 1)
+end
+
+function operations.DuePeriodics(fields)
+  return periodic.due(fields[1] or 1)
+end
+
+function operations.FirePeriodic(fields)
+  local is_stale, jobs = periodic.fire(fields[1], fields[2], list_of(fields[3]), fields[4], put_fields)
+  return '\146' .. pack(is_stale) .. pack(jobs)
+end
+
 function operations.Figures(fields)
   return pack(figures.figures(fields[1]))
 end
@@ -695,6 +729,7 @@ local function attempt(execute, ...)
   if done then return true, reply end
   return false, refusal(reply)
 end
+native.attempt = attempt
 
 local OK, ERR = '\129' .. pack('Ok'), '\129' .. pack('Err')
 local heads_of_answers = {}

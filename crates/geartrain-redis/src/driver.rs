@@ -480,15 +480,23 @@ fn commands_in_one_call(batch: &[Call]) -> usize {
     let mut bytes = 0;
     for (place, call) in batch.iter().enumerate().take(BATCH_MAX) {
         bytes += payloads(&call.command).map(|(_, payload)| payload.bytes().len()).sum::<usize>();
-        if place > 0 && bytes > CALL_BYTES_MAX {
+        // A periodic job is checked when it is the first of a call.
+        let is_checked = matches!(call.command, Command::PutPeriodic(_));
+        if place > 0 && (bytes > CALL_BYTES_MAX || is_checked) {
             return place;
         }
     }
     batch.len().min(BATCH_MAX)
 }
 
-/// Refuses payloads over the limit before they are sent: encoded as text they may be far larger.
+/// Refuses what a script cannot: a bad cron expression, and payloads over the limit before they are sent, because
+/// encoded as text they may be far larger.
 fn too_large(command: &Command) -> Option<Refusal> {
+    if let Command::PutPeriodic(put) = command
+        && let Err(refusal) = put.template.check()
+    {
+        return Some(refusal);
+    }
     let (what, payload) = payloads(command).find(|(_, payload)| payload.bytes().len() > PAYLOAD_BYTES_MAX)?;
     let max = if what == METADATA { METADATA_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
     Some(Refusal::TooLarge { what: what.into(), bytes: payload.bytes().len(), max })
@@ -506,6 +514,7 @@ fn payloads(command: &Command) -> impl Iterator<Item = (&'static str, &Payload)>
         Command::Fail(fail) => (fail.payload.as_ref(), fail.result.as_deref()),
         Command::Recur(recur) => (Some(&recur.payload), None),
         Command::UpdateRecurring(update) => (update.payload.as_ref(), None),
+        Command::PutPeriodic(put) => (Some(&put.template.put.payload), None),
         _ => (None, None),
     };
     let beside = match command {

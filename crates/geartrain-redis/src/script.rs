@@ -11,7 +11,7 @@ const SHARED: [&str; 3] =
 
 /// A slice per file, with the table that it fills. Its locals are its own, because Lua allows 200 per
 /// function.
-const SLICES: [(&str, &str); 28] = [
+const SLICES: [(&str, &str); 29] = [
     ("zset", include_str!("../lua/zset.lua")),
     ("publish", include_str!("../lua/publish.lua")),
     ("int64", include_str!("../lua/int64.lua")),
@@ -28,6 +28,7 @@ const SLICES: [(&str, &str); 28] = [
     ("pop", include_str!("../lua/pop.lua")),
     ("klasses", include_str!("../lua/klasses.lua")),
     ("recur", include_str!("../lua/recur.lua")),
+    ("periodic", include_str!("../lua/periodic.lua")),
     ("capabilities", include_str!("../lua/capabilities.lua")),
     ("change", include_str!("../lua/change.lua")),
     ("read", include_str!("../lua/read.lua")),

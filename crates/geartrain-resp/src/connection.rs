@@ -880,6 +880,8 @@ fn weight(command: &Command) -> usize {
         Command::Pop(pop) => pop.count.get().max(1),
         Command::Relock(relock) => relock.count.get().max(1),
         Command::Peek(peek) => peek.count.get().max(1),
+        Command::Periodics(asked) => asked.count.get().max(1),
+        Command::DuePeriodics(asked) => asked.count.get().max(1),
         Command::GetMany(many) => many.jids.len().max(1),
         Command::Tracked(_) => BATCH_WEIGHT_MAX,
         Command::Jobs(jobs) => 1 + jobs.page.count.get() / 16,

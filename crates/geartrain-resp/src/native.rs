@@ -157,6 +157,10 @@ fn bytes(answer: &Answer) -> usize {
         Ok(Reply::Pop(reply)) => popped_bytes(reply),
         Ok(Reply::Relock(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::Get(Some(job))) => of(&job.payload),
+        Ok(Reply::Periodics(reply)) => {
+            reply.periodics.iter().map(|periodic| of(&periodic.template.put.payload)).sum()
+        }
+        Ok(Reply::DuePeriodics(reply)) => reply.due.iter().map(|due| of(&due.template.put.payload)).sum(),
         Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::Tracked(tracked)) => tracked.jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::GetResult(Some(kept))) => of(&kept.result.bytes),

@@ -181,6 +181,10 @@ impl Server {
         // The embedded engine processes due jobs by itself.
         if let Target::Redis(_) = target {
             tasks.spawn(sweep::sweep(client.clone(), stop.clone()));
+            let (backend, stopped) = (Arc::from(client.clone()), stop.clone());
+            tasks.spawn(async move {
+                stopped.run_until_cancelled(geartrain::worker::fire_periodics(backend)).await;
+            });
         }
         if settings.demo {
             demo::start(&client, &stop, &mut tasks);

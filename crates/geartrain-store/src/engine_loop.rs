@@ -302,6 +302,7 @@ impl EngineLoop {
         if self.auto_tick {
             self.shorten_locks();
             self.tick();
+            self.fire_periodics();
             self.reclaim();
         }
         self.serve_due_queues();
@@ -487,6 +488,26 @@ impl EngineLoop {
         }
         // Commits now, so that the next message does not use the space reserved for the tick; and not inline,
         // so that it does not wait either.
+        self.commit_as(false);
+    }
+
+    /// Runs the periodic jobs that are due, a bounded number at a time.
+    fn fire_periodics(&mut self) {
+        let now = self.clock.now();
+        if self.engine.next_periodic().is_none_or(|due| due > now) {
+            return;
+        }
+        for fire in self.engine.due_fires(now, fire_count()) {
+            let mut fire = Command::from(fire);
+            if self.pipeline.reserve(reservation::command_bytes(&fire, &self.engine)).is_err() {
+                self.tick_pause = FAILED_SLEEP;
+                break;
+            }
+            // A refusal concerns a periodic job that is gone.
+            let _ = self.execute(now, &mut fire);
+        }
+        self.serve_dirty_queues(now);
+        // As after a tick.
         self.commit_as(false);
     }
 
@@ -695,6 +716,8 @@ impl EngineLoop {
         }
         let now = self.clock.now();
         let (due, tick) = (self.parked.next_due(), self.engine.next_tick(now));
+        let periodic = self.engine.next_periodic().filter(|_| self.auto_tick);
+        let tick = tick.into_iter().chain(periodic).min();
         let names = self.engine.next_reclaim().filter(|_| self.auto_tick);
         let due = due.map(|due| sleepable(due - now).clamp(SLEEP_MIN, WALL_SLEEP_MAX));
         let tick = tick.map(|tick| sleepable(tick - now).min(WALL_SLEEP_MAX).max(self.tick_pause));
@@ -778,6 +801,11 @@ impl EngineLoop {
 /// Due work per tick, at most: messages may have arrived meanwhile.
 fn tick_count() -> Count {
     Count::new(1_000).expect("1,000 is within the limit")
+}
+
+/// Periodic jobs that run at a time, likewise.
+fn fire_count() -> Count {
+    Count::new(100).expect("100 is within the limit")
 }
 
 /// How often parked workers are reported as alive: often enough that none is taken for silent.

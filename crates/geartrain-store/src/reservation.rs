@@ -14,6 +14,8 @@ const COMMAND_BYTES: usize = 1 << 10;
 const POPPED_JOB_BYTES: usize = 256;
 /// Log bytes per step of a tick.
 const TICK_STEP_BYTES: usize = 1 << 10;
+/// Log bytes per job of a periodic job, besides its payload and names, with its events.
+const FIRED_JOB_BYTES: usize = 2 << 10;
 /// Log bytes per cancelled job.
 const CANCELLED_JOB_BYTES: usize = 64;
 /// Log bytes per job that a bulk change moves, with an event that may be retained.
@@ -56,6 +58,7 @@ pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
         | Command::Release(_)
         | Command::Relock(_)
         | Command::Unrecur(_)
+        | Command::RemovePeriodic(_)
         | Command::ForgetQueues(_)
         | Command::ForgetWorkers(_)
         | Command::Detach(_)
@@ -114,6 +117,8 @@ fn own_bytes(command: &Command, engine: &Engine) -> usize {
         | Command::RollCall(_)
         | Command::Announced(_)
         | Command::Canceled(_)
+        | Command::Periodics(_)
+        | Command::DuePeriodics(_)
         | Command::Select(_)
         // A chunk is delivered and not stored.
         | Command::Chunk(_) => return 0,
@@ -150,6 +155,13 @@ fn own_bytes(command: &Command, engine: &Engine) -> usize {
         Command::Flush(flush) => FLUSHED_BYTES * flush.count.get(),
         Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
         Command::Recur(recur) => recur.payload.bytes().len(),
+        // Twice, because its names count as well.
+        Command::PutPeriodic(put) => 2 * put.template.put.payload.byte_len() + COMMAND_BYTES,
+        Command::FirePeriodic(fire) => {
+            // An earlier job may be cancelled for each new one.
+            let each = FIRED_JOB_BYTES + CANCELLED_JOB_BYTES + engine.periodic_bytes(&fire.jid);
+            each * fire.runs.len()
+        }
         Command::UpdateRecurring(update) => payload(&update.payload),
         Command::Pop(pop) => return pop_bytes(pop),
         Command::Relock(relock) => {

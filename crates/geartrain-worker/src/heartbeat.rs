@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::ending::is_lost;
+use crate::periodic::fire_periodics;
 use crate::{Context, Interruption};
 
 /// How often locks are looked at, unless one is shorter than six times this.
@@ -163,9 +164,11 @@ impl HeartbeatThread {
             can_check: true,
         };
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("geartrain-heartbeat".into())
-            .spawn(move || runtime.block_on(stopped.run_until_cancelled(keeper.run())).unwrap_or(()))?;
+        let thread = std::thread::Builder::new().name("geartrain-heartbeat".into()).spawn(move || {
+            let periodics = fire_periodics(keeper.backend.clone());
+            let both = async { tokio::join!(keeper.run(), periodics) };
+            runtime.block_on(stopped.run_until_cancelled(both));
+        })?;
         Ok(HeartbeatThread { stop, thread: Some(thread) })
     }
 

@@ -7,6 +7,7 @@ mod change;
 mod figures;
 mod finish;
 mod limits;
+mod periodic;
 mod pop;
 mod put;
 mod put_options;
@@ -24,6 +25,7 @@ pub use change::*;
 pub use figures::*;
 pub use finish::*;
 pub use limits::*;
+pub use periodic::*;
 pub use pop::*;
 pub use put::*;
 pub use put_options::*;
@@ -290,6 +292,16 @@ operations! {
     WhyQueue => Box<WhyQueueReply>,
     /// Locks the running jobs of a restarted worker again, in the order in which they were popped.
     Relock => Vec<Popped>,
+    /// Creates or replaces a periodic job. Replies with whether it is new.
+    PutPeriodic => bool,
+    /// Removes a periodic job; the jobs that it put stay. Replies with whether there was one.
+    RemovePeriodic => bool,
+    /// Lists periodic jobs.
+    Periodics => Box<PeriodicsReply>,
+    /// Lists the periodic jobs that are due.
+    DuePeriodics => Box<DuePeriodicsReply>,
+    /// Runs a periodic job, if no other process has.
+    FirePeriodic => FirePeriodicReply,
 }
 
 /// A number of items to request at once: 0 to 100,000.

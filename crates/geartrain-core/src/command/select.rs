@@ -48,8 +48,7 @@ pub struct SelectReply {
     pub next: Option<Cursor>,
     /// How many jobs were examined.
     pub examined: u64,
-    /// Jobs of which all is true but the payload terms, because their payload is not JSON. Payloads in files of
-    /// their own are not counted.
+    /// Jobs of which all is true but the payload terms, because their payload is not JSON.
     #[serde(default)]
     pub not_json: u64,
     /// Jobs whose payloads the store has yet to read, to see whether the filter selects them.
@@ -188,23 +187,38 @@ pub struct ActReply {
 
 impl Unread {
     /// Decides about each job by its payload, which `read` loads; if it returns false, the payload cannot be
-    /// read and does not match. Returns the matching jobs, and those whose payload is not loaded yet.
-    pub fn decide(self, mut read: impl FnMut(&mut Payload) -> bool) -> (Vec<Selected>, Option<Box<Unread>>) {
+    /// read and does not match.
+    pub fn decide(self, mut read: impl FnMut(&mut Payload) -> bool) -> Decided {
         let Unread { filter, jobs } = self;
-        let (mut matching, mut left) = (Vec::new(), Vec::new());
+        let (mut decided, mut left) = (Decided::default(), Vec::new());
         for (job, mut payload) in jobs {
             if !read(&mut payload) {
                 continue;
             }
             if payload.spill_location().is_some() {
                 left.push((job, payload));
-            } else if filter.matches_payload(&payload) {
-                matching.push(job);
+                continue;
+            }
+            match filter.payload_verdict(&payload) {
+                Some(true) => decided.matching.push(job),
+                Some(false) => {}
+                None => decided.not_json += 1,
             }
         }
-        let left = (!left.is_empty()).then(|| Box::new(Unread { filter, jobs: left }));
-        (matching, left)
+        decided.left = (!left.is_empty()).then(|| Box::new(Unread { filter, jobs: left }));
+        decided
     }
+}
+
+/// What [`Unread::decide`] found.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// The jobs that the filter selects.
+    pub matching: Vec<Selected>,
+    /// How many payloads are not JSON.
+    pub not_json: u64,
+    /// Jobs whose payload is not loaded yet.
+    pub left: Option<Box<Unread>>,
 }
 
 impl Selected {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::state::RowId;
 use crate::{
-    CompleteReply, EndReason, Event, Every, Group, Jid, Payload, Priority, Progressed, PutOptions,
-    QueueLimits, ResultWaiter, Seconds, StoredResult, Tag, Timestamp,
+    CompleteReply, EndReason, Event, Every, Group, Jid, Payload, Periodic, Priority, Progressed, PutOptions,
+    QueueLimits, Refusal, ResultWaiter, Seconds, StoredResult, Tag, Timestamp,
 };
 
 /// The kinds of interned names. Each kind has its own ids.
@@ -214,6 +214,14 @@ pub enum Delta {
     /// A worker that was restarted gets a job again that it has, with a new lock and a new fencing token.
     /// Unlike a pop it must be synced: the earlier token was good until now, and must not be so again.
     Relock { row: RowId, now: Timestamp, expires: Timestamp },
+    /// A periodic job is created or replaced.
+    Periodic(Arc<Periodic>),
+    /// A periodic job is removed.
+    PeriodicRemoved(Jid),
+    /// A periodic job ran.
+    PeriodicRan(Box<PeriodicRun>),
+    /// A job was put by a periodic job.
+    SpawnedFrom(RowId, Jid),
 }
 
 impl Delta {
@@ -310,6 +318,7 @@ impl Delta {
             | Delta::RunWithout(row, ..)
             | Delta::AttemptEnded { row, .. }
             | Delta::Canceled { row, .. }
+            | Delta::SpawnedFrom(row, _)
             | Delta::PutOptions(row, _) => Some(*row),
 
             Delta::Epoch(_)
@@ -340,6 +349,9 @@ impl Delta {
             | Delta::IdsAllocated(..)
             | Delta::TagCleared(_)
             | Delta::QueueCleared(_)
+            | Delta::Periodic(_)
+            | Delta::PeriodicRemoved(_)
+            | Delta::PeriodicRan(_)
             | Delta::TombstoneDropped(_) => None,
         }
     }
@@ -400,6 +412,21 @@ pub struct FailureDelta {
     pub when: Timestamp,
     /// The worker that held the job.
     pub worker: Option<NameId>,
+}
+
+/// What changed in a periodic job when it ran.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeriodicRun {
+    /// The periodic job.
+    pub jid: Jid,
+    /// Its next run.
+    pub next: Option<Timestamp>,
+    /// How many jobs it has put.
+    pub count: u64,
+    /// The last of these.
+    pub last: Option<Jid>,
+    /// Why the last run put no job, if it was refused.
+    pub error: Option<Box<Refusal>>,
 }
 
 /// A recurring job.

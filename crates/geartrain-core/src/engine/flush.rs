@@ -23,6 +23,10 @@ impl Engine {
             self.commit(Delta::Unrecur(template), fx);
             left -= 1;
         }
+        let periodics = self.state.periodics().after(None).take(left).map(|of| of.template.put.jid.clone());
+        let periodics: Vec<Jid> = periodics.collect();
+        left -= periodics.len();
+        periodics.into_iter().for_each(|jid| self.commit(Delta::PeriodicRemoved(jid), fx));
         let tracked: Vec<Jid> = self.state.tracked().take(left).cloned().collect();
         left -= tracked.len();
         tracked.into_iter().for_each(|jid| self.commit(Delta::Untrack(jid), fx));

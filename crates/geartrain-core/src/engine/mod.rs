@@ -29,6 +29,7 @@ mod figures;
 mod finish;
 mod flush;
 mod payloads;
+mod periodic;
 mod pop;
 mod prefetch;
 mod put;
@@ -47,7 +48,9 @@ use std::sync::Arc;
 
 pub use codec::{CodecError, CodecErrorWhy};
 
-pub use delta::{AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PutDelta, RecurDelta};
+pub use delta::{
+    AdvanceDelta, Delta, FailDelta, FailureDelta, ITSELF, Kind, NameId, PeriodicRun, PutDelta, RecurDelta,
+};
 pub use salvage::Placeholders;
 pub(crate) use state::COPIED_BYTES_MAX;
 pub use state::{EPOCH_MAX, MemoryReport, RowId, SpillDone, SpillTask};
@@ -333,6 +336,11 @@ impl Engine {
             Command::Select(select) => Reply::Select(Box::new(self.select(now, &select)?)),
             Command::Act(act) => Reply::Act(Box::new(self.act(now, act, fx)?)),
             Command::Relock(relock) => Reply::Relock(self.relock(now, relock, fx)?),
+            Command::PutPeriodic(put) => Reply::PutPeriodic(self.put_periodic(put, fx)?),
+            Command::RemovePeriodic(remove) => Reply::RemovePeriodic(self.remove_periodic(remove.jid, fx)),
+            Command::Periodics(asked) => Reply::Periodics(Box::new(self.periodics(now, &asked))),
+            Command::DuePeriodics(asked) => Reply::DuePeriodics(Box::new(self.due_periodics(now, &asked))),
+            Command::FirePeriodic(fire) => Reply::FirePeriodic(self.fire_periodic(now, fire, fx)?),
         })
     }
 

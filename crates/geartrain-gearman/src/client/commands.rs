@@ -295,6 +295,11 @@ fn operation(command: &Command) -> &'static str {
             "keep options"
         }
         Command::Recur(_)
+        | Command::PutPeriodic(_)
+        | Command::RemovePeriodic(_)
+        | Command::Periodics(_)
+        | Command::DuePeriodics(_)
+        | Command::FirePeriodic(_)
         | Command::Unrecur(_)
         | Command::GetRecurring(_)
         | Command::UpdateRecurring(_)

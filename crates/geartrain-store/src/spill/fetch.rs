@@ -96,9 +96,9 @@ fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
         }
         Reply::Act(reply) => {
             if let Some(unread) = reply.unread.take() {
-                let (matching, left) = unread.decide(|payload| load(payload, from));
-                reply.again.extend(matching.into_iter().map(|job| job.jid));
-                reply.unread = left;
+                let decided = unread.decide(|payload| load(payload, from));
+                reply.again.extend(decided.matching.into_iter().map(|job| job.jid));
+                reply.unread = decided.left;
             }
             Ok(())
         }
@@ -113,10 +113,11 @@ fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
 /// Adds the jobs whose payloads match to a page. One that cannot be read does not match.
 fn for_select(reply: &mut SelectReply, from: &mut PayloadReader) {
     if let Some(unread) = reply.unread.take() {
-        let (matching, left) = unread.decide(|payload| load(payload, from));
-        reply.jobs.extend(matching);
+        let decided = unread.decide(|payload| load(payload, from));
+        reply.jobs.extend(decided.matching);
         reply.jobs.sort_unstable_by(Selected::order);
-        reply.unread = left;
+        reply.not_json += decided.not_json;
+        reply.unread = decided.left;
     }
 }
 

@@ -39,6 +39,7 @@ pub mod locks;
 pub mod numbers;
 pub mod order;
 pub mod parked_pops;
+pub mod periodic;
 pub mod put;
 pub mod reading;
 pub mod ready;
@@ -614,6 +615,18 @@ cases! {
         a_relock_is_a_sign_of_life,
         a_relock_has_its_limits,
     }
+    periodic => {
+        a_periodic_job_is_as_it_was_put,
+        periodic_jobs_are_listed_by_jid,
+        a_run_puts_a_job_as_of_its_time,
+        a_run_is_fired_once,
+        due_periodic_jobs_are_found,
+        a_run_may_be_left_out,
+        a_run_may_cancel_the_earlier_one,
+        a_refused_run_is_shown,
+        a_replaced_periodic_job_counts_on,
+        bad_periodic_jobs_are_refused,
+    }
     capabilities => {
         a_roll_call_counts_each_worker_once,
         a_roll_call_without_announcements_finds_no_worker,
@@ -915,6 +928,7 @@ mod tests {
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
             include_str!("relock.rs"),
+            include_str!("periodic.rs"),
             include_str!("capabilities.rs"),
             include_str!("attempts.rs"),
             include_str!("canceled.rs"),

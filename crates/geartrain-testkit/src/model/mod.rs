@@ -15,6 +15,7 @@ mod config;
 mod dependency_policy;
 mod figures;
 mod limits;
+mod periodic;
 mod pop;
 mod put;
 mod put_options;
@@ -33,9 +34,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use geartrain_core::engine::Limits;
 use geartrain_core::{
     Answer, AttemptEnd, Command, CompleteReply, Cycles, Event, Failure, Flush, Group, HistoryEntry,
-    HistoryEvent, Holder, Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Priority,
-    QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage,
-    Tag, Timestamp, Token, Tombstone, WorkerName,
+    HistoryEvent, Holder, Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Periodic,
+    Priority, QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StoredResult, StreamItem,
+    StreamMessage, Tag, Timestamp, Token, Tombstone, WorkerName,
 };
 
 use capabilities::Abilities;
@@ -50,6 +51,7 @@ pub struct Model {
     limits: Limits,
     jobs: BTreeMap<Jid, Record>,
     recurring: BTreeMap<Jid, Template>,
+    periodics: BTreeMap<Jid, Periodic>,
     /// When each registered queue was first seen.
     queues: BTreeMap<QueueName, Timestamp>,
     paused: BTreeSet<QueueName>,
@@ -341,6 +343,13 @@ impl Model {
             Command::Select(select) => Reply::Select(Box::new(self.select(now, select))),
             Command::Act(act) => Reply::Act(Box::new(self.act(now, act))),
             Command::Relock(relock) => Reply::Relock(self.relock(now, relock)),
+            Command::PutPeriodic(put) => Reply::PutPeriodic(self.put_periodic(put)?),
+            Command::RemovePeriodic(remove) => {
+                Reply::RemovePeriodic(self.periodics.remove(&remove.jid).is_some())
+            }
+            Command::Periodics(asked) => Reply::Periodics(Box::new(self.list_periodics(asked))),
+            Command::DuePeriodics(asked) => Reply::DuePeriodics(Box::new(self.due_periodics(now, asked))),
+            Command::FirePeriodic(fire) => Reply::FirePeriodic(self.fire_periodic(now, fire)?),
             unknown => panic!("the model does not know {}", unknown.name()),
         })
     }
@@ -436,6 +445,8 @@ impl Model {
                 Model::validate_select(&select.filter, select.after.is_some(), select.count.get())
             }
             Command::Act(act) => Model::validate_act(act),
+            Command::PutPeriodic(put) => self.validate_periodic(put),
+            Command::FirePeriodic(fire) if fire.runs.len() > 1_000 => Err(bad_argument("runs")),
             Command::Relock(relock) if !(1..=1_000).contains(&relock.count.get()) => {
                 Err(bad_argument("count"))
             }

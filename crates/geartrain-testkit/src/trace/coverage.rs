@@ -292,7 +292,7 @@ const EVENTS: [&str; 34] = [
 ];
 
 /// The name of every command.
-const COMMANDS: [&str; 66] = [
+const COMMANDS: [&str; 71] = [
     "Put",
     "Pop",
     "Peek",
@@ -359,4 +359,9 @@ const COMMANDS: [&str; 66] = [
     "Figures",
     "WhyQueue",
     "Relock",
+    "PutPeriodic",
+    "RemovePeriodic",
+    "Periodics",
+    "DuePeriodics",
+    "FirePeriodic",
 ];

@@ -34,7 +34,7 @@ fn run_generator(mut generator: Generator) -> Vec<Step> {
 type Make = fn(&mut Generator) -> Command;
 
 /// The base weight of each command; each trace scales them at random.
-const WEIGHTS: [(u32, Make); 66] = [
+const WEIGHTS: [(u32, Make); 71] = [
     (160, Generator::put),
     (170, Generator::pop),
     (10, Generator::peek),
@@ -101,6 +101,11 @@ const WEIGHTS: [(u32, Make); 66] = [
     (8, Generator::figures),
     (12, Generator::why_queue),
     (25, Generator::relock),
+    (20, Generator::put_periodic),
+    (3, Generator::remove_periodic),
+    (6, Generator::periodics),
+    (8, Generator::due_periodics),
+    (30, Generator::fire_periodic),
 ];
 
 /// The first two are in every trace; any other may get weight 0.
@@ -899,6 +904,70 @@ impl Generator {
         // Locks of one command have one deadline.
         let count = if self.tame { self.one(&[1, 1, 1, 0]) } else { self.one(&[0, 1, 1, 2, 3, 1000, 1001]) };
         Relock { worker, queues, count: Count::new(count).expect("it is not huge"), before }.into()
+    }
+
+    fn put_periodic(&mut self) -> Command {
+        let put = match self.put() {
+            Command::Put(put) => put,
+            other => unreachable!("it makes a put, not {other:?}"),
+        };
+        let options = put.options.map(|options| PutOptions { attach: None, expires: None, ..*options });
+        let put = Put {
+            jid: self.recurring(),
+            delay: Seconds::ZERO,
+            depends: Vec::new(),
+            cycles: Cycles::Refuse,
+            options: options.map(Box::new),
+            ..put
+        };
+        let every = match self.rng.u32(..10) {
+            // One error at a time: which of two is reported is not specified.
+            0 if put.payload.bytes().len() <= PAYLOAD_BYTES_MAX => Period::Cron("61 * * * *".into()),
+            0..5 => Period::Cron("*/5 * * * * *".into()),
+            _ => Period::Interval(Seconds::from(10)),
+        };
+        let template = PeriodicTemplate {
+            missed: self.one(&[Missed::All, Missed::Last(2), Missed::Skip]),
+            overlap: self.one(&[Overlap::Allow, Overlap::Allow, Overlap::Skip, Overlap::CancelOld]),
+            expires_in: self.maybe(25, |generator| generator.one(&[5, 100]).into()),
+            is_paused: self.percent(10),
+            ..PeriodicTemplate::new(put, every)
+        };
+        let next = self.run_time();
+        let must_exist = self.percent(10);
+        PutPeriodic { jid: template.put.jid.clone(), template: Box::new(template), next, must_exist }.into()
+    }
+
+    /// A time at which a periodic job runs next, or none.
+    fn run_time(&mut self) -> Option<Timestamp> {
+        let later = self.one(&[0.0, 0.5, 5.0, 60.0]);
+        self.percent(90).then(|| Timestamp::new(self.now + later).expect("it is finite"))
+    }
+
+    fn remove_periodic(&mut self) -> Command {
+        RemovePeriodic { jid: self.recurring() }.into()
+    }
+
+    fn periodics(&mut self) -> Command {
+        let only = self.maybe(50, Generator::recurring);
+        let after = self.maybe(30, Generator::recurring);
+        let count = Count::new(self.one(&[0, 1, 2, 100])).expect("it is not huge");
+        Periodics { only, after, count }.into()
+    }
+
+    fn due_periodics(&mut self) -> Command {
+        DuePeriodics { count: Count::new(self.one(&[0, 1, 2, 100])).expect("it is not huge") }.into()
+    }
+
+    fn fire_periodic(&mut self) -> Command {
+        let jid = self.recurring();
+        let known = self.model.next_run(&jid);
+        let expected = if self.percent(85) { known } else { self.run_time() };
+        let runs = (0..self.one(&[0, 1, 1, 1, 2, 3]))
+            .map(|run| Timestamp::new(self.now - 10.0 * f64::from(run)).expect("it is finite"));
+        let runs: Vec<Timestamp> = runs.collect();
+        let next = self.run_time();
+        FirePeriodic { jid, expected, runs: runs.into_iter().rev().collect(), next }.into()
     }
 
     fn worker_lost(&mut self) -> Command {

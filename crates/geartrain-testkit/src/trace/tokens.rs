@@ -82,6 +82,15 @@ impl Tokens {
             Reply::Tracked(tracked) => tracked.jobs.iter_mut().for_each(|job| self.rename_in(job)),
             // How many jobs are examined, and how the next ones are named, is up to each queue.
             Reply::Select(reply) => (reply.examined, reply.not_json, reply.next) = (0, 0, None),
+            // When a process last looked for due ones depends on who fires them.
+            Reply::Periodics(reply) => {
+                reply.watched = None;
+                for periodic in &mut reply.periodics {
+                    if let Some(Refusal::BadArgument { why, .. }) = periodic.error.as_deref_mut() {
+                        why.clear();
+                    }
+                }
+            }
             Reply::Act(reply) => {
                 (reply.examined, reply.next) = (0, None);
                 for (_, refusal) in &mut reply.refusals {

@@ -1,14 +1,17 @@
 //! Delta codec, continued: the deltas that go beyond Qless.
 
+use std::sync::Arc;
+
 use super::reader::wrong;
 use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_kind, read_name};
 use crate::engine::change::is_counter;
-use crate::engine::delta::Delta;
+use crate::engine::delta::{Delta, PeriodicRun};
 use crate::engine::state::RowState;
 use crate::{
-    AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, JobEnding, JobResult, Klass, METADATA_BYTES_MAX,
-    OnEnd, OrphanPolicy, Payload, Portion, Priority, Progressed, PutOptions, QueueLimits, QueueName, Rate,
-    ResultWaiter, Seconds, StateName, StoredResult, Tombstone, Traceparent, UniqueKey, WorkerName,
+    AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, Jid, JobEnding, JobResult, Klass,
+    METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Payload, Periodic, Portion, Priority, Progressed, PutOptions,
+    QueueLimits, QueueName, Rate, Refusal, ResultWaiter, Seconds, StateName, StoredResult, Timestamp,
+    Tombstone, Traceparent, UniqueKey, WorkerName, wire,
 };
 
 /// The first byte of a delta, as in the parent module.
@@ -49,6 +52,10 @@ pub(super) mod kind {
     pub(crate) const SNOOZE: u8 = 67;
     pub(crate) const RELOCK: u8 = 68;
     pub(crate) const PUT_OPTIONS_WITH_TRACE: u8 = 69;
+    pub(crate) const PERIODIC: u8 = 70;
+    pub(crate) const PERIODIC_REMOVED: u8 = 71;
+    pub(crate) const PERIODIC_RAN: u8 = 72;
+    pub(crate) const SPAWNED_FROM: u8 = 73;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -131,6 +138,13 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
         Delta::Requeue(row, queue, now) => to.byte(kind::REQUEUE).id(*row).id(*queue).moment(*now),
         Delta::Snooze(row, due) => to.byte(kind::SNOOZE).id(*row).moment(*due),
         Delta::Relock { row, now, expires } => to.byte(kind::RELOCK).id(*row).moment(*now).moment(*expires),
+        Delta::Periodic(periodic) => to.byte(kind::PERIODIC).periodic(periodic),
+        Delta::PeriodicRemoved(jid) => to.byte(kind::PERIODIC_REMOVED).jid(jid),
+        Delta::PeriodicRan(run) => {
+            let PeriodicRun { jid, next, count, last, error } = &**run;
+            to.byte(kind::PERIODIC_RAN).jid(jid).runs(*next, *count, last.as_ref(), error.as_deref())
+        }
+        Delta::SpawnedFrom(row, jid) => to.byte(kind::SPAWNED_FROM).id(*row).jid(jid),
         _ => unreachable!("the parent module encodes it"),
     }
 }
@@ -206,6 +220,14 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
             because: from.optional("because", Reader::text)?.map(Into::into),
         },
         kind::TOMBSTONE_DROPPED => Delta::TombstoneDropped(from.jid("jid")?),
+        kind::PERIODIC => Delta::Periodic(Arc::new(from.periodic()?)),
+        kind::PERIODIC_REMOVED => Delta::PeriodicRemoved(from.jid("jid")?),
+        kind::PERIODIC_RAN => {
+            let jid = from.jid("jid")?;
+            let (next, count, last, error) = from.runs()?;
+            Delta::PeriodicRan(Box::new(PeriodicRun { jid, next, count, last, error }))
+        }
+        kind::SPAWNED_FROM => Delta::SpawnedFrom(from.id("row")?, from.jid("jid")?),
         kind::REQUEUE => Delta::Requeue(from.id("row")?, from.id("queue")?, from.moment("now")?),
         kind::SNOOZE => Delta::Snooze(from.id("row")?, from.moment("due")?),
         kind::RELOCK => {
@@ -297,6 +319,24 @@ impl Writer<'_> {
         self.optional(end.worker.as_ref().map(WorkerName::as_str), Writer::text);
         self.optional(end.group.as_ref().map(Group::as_str), Writer::text)
             .optional(end.message.as_deref(), Writer::text)
+    }
+
+    /// A periodic job. Its template is encoded as it is sent.
+    pub(crate) fn periodic(&mut self, of: &Periodic) -> &mut Self {
+        self.bytes(&wire::encode_value(&*of.template));
+        self.runs(of.next, of.count, of.last.as_ref(), of.error.as_deref())
+    }
+
+    /// The runs of a periodic job.
+    fn runs(
+        &mut self,
+        next: Option<Timestamp>,
+        count: u64,
+        last: Option<&Jid>,
+        error: Option<&Refusal>,
+    ) -> &mut Self {
+        self.optional(next, Writer::moment).number(count).optional(last, Writer::jid);
+        self.bytes(&error.map_or_else(Vec::new, wire::encode_value))
     }
 
     pub(crate) fn tombstone(&mut self, of: &Tombstone) -> &mut Self {
@@ -433,6 +473,26 @@ impl<'a> Reader<'a> {
             group: self.optional("group", |from, _| from.group())?,
             message: self.optional("message", Reader::text)?.map(ToOwned::to_owned),
         })
+    }
+
+    pub(crate) fn periodic(&mut self) -> Read<Periodic> {
+        let template = self.bytes("template")?;
+        let template = wire::decode_value(template).map_err(|_| self.misfit("a template"))?;
+        let (next, count, last, error) = self.runs()?;
+        Ok(Periodic { template: Box::new(template), next, count, last, error })
+    }
+
+    #[allow(clippy::type_complexity, reason = "it is read in two places")]
+    fn runs(&mut self) -> Read<(Option<Timestamp>, u64, Option<Jid>, Option<Box<Refusal>>)> {
+        let next = self.optional("next", Reader::moment)?;
+        let count = self.number("count")?;
+        let last = self.optional("last", Reader::jid)?;
+        let error = self.bytes("error")?;
+        let error = match error.is_empty() {
+            true => None,
+            false => Some(wire::decode_value(error).map_err(|_| self.misfit("a refusal"))?),
+        };
+        Ok((next, count, last, error))
     }
 
     pub(crate) fn tombstone(&mut self) -> Read<Tombstone> {

@@ -23,6 +23,7 @@ impl State {
         self.check_names()?;
         self.check_counters()?;
         self.tombstones.check()?;
+        self.periodics.check()?;
         self.results.check()
     }
 

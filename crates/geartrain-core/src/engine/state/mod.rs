@@ -16,6 +16,7 @@ mod interner;
 mod klass_index;
 mod memory_report;
 mod order_stat_tree;
+mod periodics;
 mod rate_limiter;
 mod rates;
 mod reclaim;
@@ -50,6 +51,7 @@ use interner::Interner;
 use klass_index::KlassIndex;
 pub use memory_report::MemoryReport;
 pub(crate) use order_stat_tree::OrderStatTree;
+use periodics::Periodics;
 use rate_limiter::RateLimiter;
 use rates::Rates;
 pub(crate) use reclaim::Need;
@@ -106,6 +108,7 @@ pub(crate) struct State {
     dependency_policies: usize,
     results: Results,
     tombstones: Tombstones,
+    periodics: Periodics,
     /// Workers by capability: queue and klass, or [`NONE`] for any klass.
     capable_workers: BTreeMap<(u32, u32), BTreeSet<u32>>,
     /// How often they changed. Derived like an index: it begins anew with the process.
@@ -270,6 +273,7 @@ impl State {
             dependency_policies: 0,
             results: Results::default(),
             tombstones: Tombstones::new(hash_seed),
+            periodics: Periodics::default(),
             capable_workers: BTreeMap::new(),
             capability_changes: 0,
             by_last_seen: BTreeSet::new(),
@@ -556,6 +560,10 @@ impl State {
 
     pub(crate) fn results(&self) -> &Results {
         &self.results
+    }
+
+    pub(crate) fn periodics(&self) -> &Periodics {
+        &self.periodics
     }
 
     pub(crate) fn tombstones(&self) -> &Tombstones {

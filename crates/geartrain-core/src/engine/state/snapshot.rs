@@ -18,8 +18,8 @@ use super::{DueKey, Flags, Interner, NONE, Queue, ReadyKey, RowId, RowState, Sta
 use crate::engine::codec::{CodecError, Reader, Writer, read_event, write_event};
 use crate::engine::delta::Kind;
 use crate::{
-    CompleteReply, DependencyPolicy, Every, Jid, Payload, PositionedEvent, Priority, Seconds, SpillLocation,
-    StoredResult, Tag, Timestamp, Tombstone,
+    CompleteReply, DependencyPolicy, Every, Jid, Payload, Periodic, PositionedEvent, Priority, Seconds,
+    SpillLocation, StoredResult, Tag, Timestamp, Tombstone,
 };
 
 /// Flag of a job: its payload is spilled. Earlier programs knew flags of 16 bits and refuse more, so they
@@ -41,6 +41,8 @@ const TRACEPARENT: u64 = 1 << 21;
 const RESULT: u32 = NONE;
 /// In place of a job's row, before a tombstone. No job has this row, because all others would come before it.
 const TOMBSTONE: u32 = NONE - 1;
+/// In place of a job's row, before a periodic job.
+const PERIODIC: u32 = NONE - 2;
 /// Kinds of sections at the end of the head.
 const EVENT_TIMES: u8 = 1;
 const RATES: u8 = 2;
@@ -61,6 +63,8 @@ pub(crate) struct Snapshot {
     results: Vec<Arc<StoredResult>>,
     /// Tombstones, likewise.
     tombstones: Vec<Arc<Tombstone>>,
+    /// Periodic jobs, likewise.
+    periodics: Vec<Arc<Periodic>>,
 }
 
 impl Snapshot {
@@ -84,6 +88,7 @@ impl State {
             preimages: Vec::new(),
             results: self.results.iter().rev().cloned().collect(),
             tombstones: self.tombstones.iter().rev().cloned().collect(),
+            periodics: self.periodics.after(None).rev().cloned().collect(),
         };
         self.rows.free().iter().for_each(|row| snapshot.mark(*row));
         self.snapshot = Some(snapshot);
@@ -114,8 +119,16 @@ impl State {
             Writer::new(into).id(TOMBSTONE).tombstone(&tombstone);
             left -= 1;
         }
-        let done =
-            snapshot.next >= snapshot.limit && snapshot.results.is_empty() && snapshot.tombstones.is_empty();
+        while left > 0
+            && let Some(periodic) = snapshot.periodics.pop()
+        {
+            Writer::new(into).id(PERIODIC).periodic(&periodic);
+            left -= 1;
+        }
+        let done = snapshot.next >= snapshot.limit
+            && snapshot.results.is_empty()
+            && snapshot.tombstones.is_empty()
+            && snapshot.periodics.is_empty();
         self.snapshot = (!done).then_some(snapshot);
         done
     }
@@ -496,6 +509,10 @@ impl State {
         }
         if at == TOMBSTONE {
             self.tombstones.insert(reader.tombstone()?);
+            return Ok(());
+        }
+        if at == PERIODIC {
+            self.periodics.insert(Arc::new(reader.periodic()?));
             return Ok(());
         }
         let jid = reader.jid("snapshot")?;

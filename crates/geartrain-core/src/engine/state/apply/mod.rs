@@ -134,6 +134,10 @@ impl State {
                 self.cancel(*row, *now, by.as_deref(), because.as_deref())
             }
             Delta::TombstoneDropped(jid) => self.tombstones.remove(jid),
+            Delta::Periodic(periodic) => self.periodics.insert(periodic.clone()),
+            Delta::PeriodicRemoved(jid) => self.periodics.remove(jid),
+            Delta::PeriodicRan(run) => self.periodic_ran(run),
+            Delta::SpawnedFrom(row, jid) => self.cold_mut(*row).spawned_from = Some(jid.clone()),
             Delta::Requeue(row, queue, now) => self.requeue(*row, *queue, *now),
             Delta::Snooze(row, due) => self.snooze(*row, *due),
             Delta::Relock { row, now, expires } => self.lock_again(*row, *now, *expires),

@@ -1,8 +1,10 @@
-//! Applies changes of recurring jobs, and spawns their jobs.
+//! Applies changes of recurring and periodic jobs, and spawns jobs.
+
+use std::sync::Arc;
 
 use super::super::{DueKey, State, Template};
-use crate::engine::delta::RecurDelta;
-use crate::{Jid, Timestamp};
+use crate::engine::delta::{PeriodicRun, RecurDelta};
+use crate::{Jid, Periodic, Timestamp};
 
 impl State {
     pub(super) fn recur(&mut self, recur: &RecurDelta) {
@@ -65,6 +67,13 @@ impl State {
         self.cold_mut(child).spawned_from = Some(of.jid);
         of.tags.iter().for_each(|tag| self.tag(child, tag, now, true));
         self.enter_work(child, at);
+    }
+
+    pub(super) fn periodic_ran(&mut self, run: &PeriodicRun) {
+        let PeriodicRun { jid, next, count, last, error } = run.clone();
+        let of = self.periodics.get(&jid).expect("a periodic job that runs is there");
+        let template = of.template.clone();
+        self.periodics.insert(Arc::new(Periodic { template, next, count, last, error }));
     }
 }
 
