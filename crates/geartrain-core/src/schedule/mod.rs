@@ -3,7 +3,8 @@
 //!
 //! - [`Schedule`]: a cron expression of five, six or seven fields, in UTC or a named zone, and its next run.
 //! - [`When`]: a phrase (`7pm tomorrow`, `every 2nd sunday at 7pm`) as a moment or a schedule.
-//! - [`parse_past`] and [`parse_span`]: a moment in the past (`yesterday`), and a duration (`1h30m`, `5 minutes`).
+//! - [`parse_past`], [`parse_delay`] and [`parse_span`]: a moment in the past (`yesterday`), a duration from now
+//!   (`1 month`), and a duration alone (`5 minutes`, `1h30m`).
 //! - [`Zone`]: a time zone by its IANA name.
 
 mod civil;
@@ -18,7 +19,7 @@ use std::str::FromStr;
 
 use fields::{Field, Nth, YearRange, mask_text, push_item, starred_text};
 
-pub use phrase::{When, Zones, parse_past, parse_span};
+pub use phrase::{When, Zones, parse_delay, parse_past, parse_span};
 pub use zone::{UnknownZone, Zone};
 
 use crate::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jiff::tz::TimeZone;
+use jiff::tz::{Offset, TimeZone};
 
 use crate::Timestamp;
 
@@ -82,14 +82,17 @@ impl Zone {
         self.0 == TimeZone::UTC
     }
 
-    /// A timestamp in this zone to the second, in RFC 3339 with the offset: `2026-03-29T03:00:00+02:00`.
+    /// A timestamp in this zone to the second, in RFC 3339 with the offset: `2026-03-29T03:00:00+02:00`. An offset
+    /// of zero is written `Z`.
     ///
     /// A timestamp outside of the years −9999 to 9999 is written in seconds since the epoch.
     pub fn format(&self, time: Timestamp) -> String {
         let seconds = time.get().floor();
         match jiff::Timestamp::from_second(seconds as i64) {
-            Ok(time) if self.is_utc() => time.to_string(),
-            Ok(time) => time.display_with_offset(self.0.to_offset(time)).to_string(),
+            Ok(time) => match self.0.to_offset(time) {
+                Offset::UTC => time.to_string(),
+                offset => time.display_with_offset(offset).to_string(),
+            },
             // jiff ends a day earlier than the calendar of the seven fields.
             Err(_) => super::utc_text(seconds).unwrap_or_else(|| time.to_string()),
         }

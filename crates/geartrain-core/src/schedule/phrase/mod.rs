@@ -87,6 +87,12 @@ pub fn parse_past(text: &str, now: Timestamp, zone: &Zone) -> Result<Timestamp, 
     moment::moment(&mut Words::new(text), now, zone, moment::Direction::Back)
 }
 
+/// Parses a duration from now, also with months and years: the same day and time in the zone, or the last day of
+/// the month if it has no such day.
+pub fn parse_delay(text: &str, now: Timestamp, zone: &Zone) -> Result<Timestamp, BadSchedule> {
+    moment::delay(&mut Words::new(text), now, zone)
+}
+
 /// Parses a duration: `5 minutes`, `in 5 minutes`, `1h30m`, `half an hour`. Months and years have no fixed length
 /// and are refused.
 pub fn parse_span(text: &str) -> Result<Seconds, BadSchedule> {
