@@ -48,7 +48,7 @@ fn put_prints_only_the_jid() {
     let named = memory(&["put", "mail", "welcome", "--jid", "j1", "--json"]);
     assert_eq!(
         serde_json::from_str::<Value>(&named.out).unwrap(),
-        json!({ "jid": "j1", "outcome": "created", "coalesced": false })
+        json!({ "jid": "j1", "outcome": "created", "coalesced": false, "due": null })
     );
 }
 

@@ -40,6 +40,7 @@ use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
 use crate::timestamp::{Moment, when};
 use crate::values::Delay;
+use crate::view::Number;
 use crate::{args, password, timestamp, values};
 
 #[derive(Debug, Args)]
@@ -266,7 +267,7 @@ impl Due {
 
     /// Adds the time to the JSON of an answer; null without a delay.
     fn add_to(&self, mut view: serde_json::Value) -> serde_json::Value {
-        view["due"] = self.at.map(Timestamp::get).into();
+        view["due"] = serde_json::json!(self.at.map(Number::from));
         view
     }
 }

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::timestamp::{self, Moment, relative};
 use crate::values::at_least_one;
+use crate::view::Number;
 
 #[derive(Debug, Args)]
 #[command(after_help = r#"Examples:
@@ -65,7 +66,7 @@ fn once(at: Timestamp, zone: &Zone, out: &mut Output<'_>) -> Done {
 }
 
 fn print(kind: &str, cron: Option<String>, zone: &Zone, moments: &[Timestamp], out: &mut Output<'_>) -> Done {
-    let seconds: Vec<f64> = moments.iter().map(|at| at.get()).collect();
+    let seconds: Vec<Number> = moments.iter().copied().map(Number::from).collect();
     // The seven fields of a moment are in UTC, like those of a schedule without a zone.
     let zone_of_fields = if kind == "once" { Some("UTC") } else { zone.name() };
     let view = json!({ "kind": kind, "cron": cron, "zone": zone_of_fields, "moments": seconds });

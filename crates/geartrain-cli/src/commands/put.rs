@@ -233,8 +233,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     };
     let payload = read_payload(args.payload.as_ref())?;
     let jid = args.jid.unwrap_or_else(new_jid);
-    let due = Due::new(args.when.delay, args.when.at);
-    due.remark(out)?;
+    let mut due = Due::new(args.when.delay, args.when.at);
     if let Some(Moment { at, is_phrase: true }) = args.options.expires
         && !out.json
     {
@@ -250,6 +249,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
             ..Recur::new(queue, jid.clone(), klass, payload, every.into())
         };
         client.run(recur).await?;
+        due.remark(out)?;
         let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "coalesced": false });
         return Ok(out.line(&due.add_to(view), jid)?);
     }
@@ -267,11 +267,17 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     let missing = list::missing(client, &put.depends).await?;
     if let Some(wait) = args.wait {
         list::remark_on_missing(&missing, out)?;
+        due.remark(out)?;
         return put_and_wait(client, put, wait, out).await;
     }
     let reply = client.run(put).await?;
     let jid = remark_on(&jid, &reply, out)?;
     let coalesced = matches!(reply, PutReply::Coalesced { .. });
+    if coalesced || matches!(reply, PutReply::Existing) {
+        // The job that was there before keeps its own time.
+        due.at = None;
+    }
+    due.remark(out)?;
     let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
     out.line(&due.add_to(view), jid)?;
     // A job that was there before has not got these dependencies.

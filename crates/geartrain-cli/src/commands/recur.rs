@@ -125,7 +125,6 @@ pub(super) async fn recur(client: &Client, verb: RecurVerb, out: &mut Output<'_>
 async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done {
     let jid = args.jid.unwrap_or_else(new_jid);
     let due = Due::new(args.delay, args.at);
-    due.remark(out)?;
     let recur = Recur {
         offset: due.delay,
         priority: args.priority.unwrap_or_default(),
@@ -141,6 +140,7 @@ async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done 
         )
     };
     client.run(recur).await?;
+    due.remark(out)?;
     let view = json!({ "jid": jid.to_string(), "outcome": "recurring" });
     Ok(out.line(&due.add_to(view), jid)?)
 }
