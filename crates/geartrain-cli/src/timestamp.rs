@@ -60,10 +60,13 @@ pub(crate) fn read_in(zone: Option<Zone>) {
 }
 
 /// The zones for phrases that name none.
-pub(crate) fn zones() -> Zones {
+pub(crate) fn zones() -> Result<Zones, String> {
     match READING.with_borrow(Clone::clone) {
-        Some(zone) => Zones::both(zone),
-        None => Zones { once: Zone::system().unwrap_or(Zone::UTC), recurring: Zone::UTC },
+        Some(zone) => Ok(Zones::both(zone)),
+        None => match Zone::system() {
+            Ok(once) => Ok(Zones { once, recurring: Zone::UTC }),
+            Err(why) => Err(format!("the local time zone is not known, so give --zone: {why}")),
+        },
     }
 }
 
@@ -81,7 +84,7 @@ pub(crate) fn parse_start(text: &str) -> Result<Moment, String> {
 
 /// Parses a phrase for a moment in the future.
 fn parse_phrase(text: &str) -> Result<Moment, String> {
-    match When::parse(text, now(), &zones()) {
+    match When::parse(text, now(), &zones()?) {
         Ok(When::Once(at)) => Ok(Moment::of_phrase(at)),
         Ok(When::Recurring(_)) => {
             Err(format!("{text:?} is not a time: it recurs; `geartrain next` shows its moments"))
@@ -125,7 +128,7 @@ pub(crate) fn parse_ago(text: &str) -> Result<Moment, String> {
     let bad = |why: &dyn std::fmt::Display| {
         format!("{text:?} is not a time: {why}; {EXAMPLES}, or how long ago it was, like 2h")
     };
-    match parse_past(text, now(), &zones().once) {
+    match parse_past(text, now(), &zones()?.once) {
         Ok(at) => Ok(Moment::of_phrase(at)),
         Err(why) => Err(bad(&why)),
     }
@@ -171,7 +174,7 @@ static ZONE: OnceLock<Zone> = OnceLock::new();
 
 /// Shows times in this zone from now on; without one, in the zone of this machine, or in UTC if it is not known.
 pub(crate) fn show_in(zone: Option<Zone>) {
-    if let Some(zone) = zone.or_else(Zone::system) {
+    if let Some(zone) = zone.or_else(|| Zone::system().ok()) {
         // An error means that it was set before.
         let _ = ZONE.set(zone);
     }

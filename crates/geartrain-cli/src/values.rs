@@ -47,7 +47,7 @@ pub(crate) fn delay(text: &str) -> Result<Delay, String> {
         return Ok(Delay { length, is_phrase: false });
     }
     let length = length(text).or_else(|why| {
-        let (now, zone) = (timestamp::now(), timestamp::zones().once);
+        let (now, zone) = (timestamp::now(), timestamp::zones()?.once);
         let due = parse_delay(text, now, &zone).map_err(|phrase| not_a_duration(text, &why, &phrase))?;
         duration::from_seconds((due - now).get()).ok_or(why)
     })?;

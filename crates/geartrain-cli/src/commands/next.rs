@@ -36,7 +36,7 @@ pub(crate) struct NextArgs {
 
 pub(super) fn next(args: NextArgs, out: &mut Output<'_>) -> Done {
     let from = args.from.map_or(out.now, |from| from.at);
-    let zones = timestamp::zones();
+    let zones = timestamp::zones().map_err(Failure::Usage)?;
     let parsed = When::parse(&args.when, from, &zones);
     let (schedule, zone) = match parsed.map_err(|why| Failure::Usage(format!("{:?}: {why}", args.when)))? {
         When::Once(at) => return once(at, &zones.once, out),

@@ -3,11 +3,11 @@
 //! A phrase is split into words, in lower case; commas are blanks, and a final full stop is dropped. Every word is
 //! consumed, or the error points at the one that was not understood.
 
+mod lexer;
 mod moment;
 mod recurrence;
-mod words;
 
-use words::Words;
+use lexer::Words;
 
 use super::{BadSchedule, Schedule, Zone, parse};
 use crate::{Seconds, Timestamp};

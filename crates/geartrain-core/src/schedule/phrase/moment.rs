@@ -6,7 +6,7 @@ use jiff::tz::AmbiguousOffset;
 
 use super::super::fields::weekday_name;
 use super::super::{BadSchedule, Zone};
-use super::words::{Clock, Unit, Words, all_digits, clock_parts, month, number, unit, weekday};
+use super::lexer::{Clock, Unit, Words, all_digits, clock_parts, month, number, unit, weekday};
 use crate::{Seconds, Timestamp};
 
 /// On which side of now a moment lies.
