@@ -71,6 +71,37 @@ fn the_url_comes_from_the_flag_or_the_environment() {
     );
 }
 
+/// Without a queue: `next` connects to none.
+#[test]
+fn times_in_words_are_read_in_the_zone_of_the_terminal_and_recurrences_in_utc() {
+    let next = |zone: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
+        command.args(["next", "--count", "1", "--from", "2026-06-01T00:00:00Z"]).args(arguments);
+        let output = command.env("TZ", zone).output().unwrap();
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        (out.split(' ').next().unwrap_or_default().to_owned(), err, output.status.code())
+    };
+    for (zone, arguments, shown) in [
+        ("Europe/Berlin", &["7pm"][..], "2026-06-01T19:00:00+02:00"),
+        ("Europe/Berlin", &["7pm utc"], "2026-06-01T21:00:00+02:00"),
+        ("Europe/Berlin", &["7pm", "--utc"], "2026-06-01T19:00:00Z"),
+        ("Europe/Berlin", &["7pm", "--zone", "Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("Europe/Berlin", &["7pm", "--zone=Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("Europe/Berlin", &["daily at 7pm"], "2026-06-01T19:00:00Z"),
+        ("Europe/Berlin", &["daily at 7pm", "--zone", "Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("Europe/Berlin", &["daily at 7pm Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("NPT-5:45", &["7pm"], "2026-06-01T19:00:00+05:45"),
+    ] {
+        let (out, err, code) = next(zone, arguments);
+        assert_eq!((out.as_str(), code), (shown, Some(0)), "{arguments:?}: {err}");
+    }
+    let (_, err, code) = next("Mars/Olympus", &["7pm"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("give --zone: there is no time zone \"Mars/Olympus\""), "{err}");
+    assert_eq!(next("Mars/Olympus", &["7pm", "--utc"]).2, Some(0));
+}
+
 #[test]
 fn every_kind_of_error_has_its_exit_code() {
     for (arguments, code) in [
