@@ -298,8 +298,8 @@ pub(crate) fn parse<T: Into<OsString> + Clone>(
     Ok(Cli { url_given, ..Cli::from_arg_matches(&matches)? })
 }
 
-/// The zone that `--zone` or `--utc` names. It is looked for before the rest, because times are read in it. One that
-/// does not exist is none here; clap reports it.
+/// The zone that `--zone` or `--utc` names. It is looked for before the rest, because times are read in it.
+/// One that does not exist is none here; clap reports it.
 fn reading_zone(arguments: &[OsString]) -> Option<Zone> {
     let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy());
     while let Some(argument) = arguments.next().filter(|argument| argument != "--") {

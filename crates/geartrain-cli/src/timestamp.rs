@@ -49,12 +49,13 @@ impl Moment {
 }
 
 thread_local! {
-    /// The zone of `--zone` or `--utc`. The values of other options depend on it, and clap parses each of them
-    /// alone, so it is set before.
+    /// The zone of `--zone` or `--utc`. The values of other options depend on it, and clap parses each of
+    /// them alone, so it is set before.
     static READING: RefCell<Option<Zone>> = const { RefCell::new(None) };
 }
 
-/// Reads phrases in a zone from now on; without one, moments in the zone of this machine, and recurrences in UTC.
+/// Reads phrases in a zone from now on; without one, moments in the zone of this machine, and recurrences in
+/// UTC.
 pub(crate) fn read_in(zone: Option<Zone>) {
     READING.set(zone);
 }
@@ -70,8 +71,8 @@ pub(crate) fn zones() -> Result<Zones, String> {
     }
 }
 
-/// Parses a time at which something starts: as `parse` does, or a phrase for a time in the future; not too far
-/// ahead.
+/// Parses a time at which something starts: as `parse` does, or a phrase for a time in the future; not too
+/// far ahead.
 pub(crate) fn parse_start(text: &str) -> Result<Moment, String> {
     let moment = match parse(text) {
         Ok(at) => Moment::exact(at),
@@ -172,7 +173,8 @@ pub(crate) fn format_day(time: Timestamp) -> String {
 /// The zone in which times are shown; UTC if it is not set.
 static ZONE: OnceLock<Zone> = OnceLock::new();
 
-/// Shows times in this zone from now on; without one, in the zone of this machine, or in UTC if it is not known.
+/// Shows times in this zone from now on; without one, in the zone of this machine, or in UTC if it is not
+/// known.
 pub(crate) fn show_in(zone: Option<Zone>) {
     if let Some(zone) = zone.or_else(|| Zone::system().ok()) {
         // An error means that it was set before.

@@ -73,8 +73,8 @@ impl Zone {
         }
     }
 
-    /// The zone of this machine: `TZ`, or else the system's setting, or else UTC. A `TZ` that cannot be read is an
-    /// error. It reads the environment and belongs to the edge of a program, like the clock.
+    /// The zone of this machine: `TZ`, or else the system's setting, or else UTC. A `TZ` that cannot be read
+    /// is an error. It reads the environment and belongs to the edge of a program, like the clock.
     pub fn system() -> Result<Zone, UnknownZone> {
         match TimeZone::try_system() {
             Ok(zone) if zone.iana_name().is_some_and(is_utc_name) => Ok(Zone::UTC),
@@ -96,8 +96,8 @@ impl Zone {
         self.0 == TimeZone::UTC
     }
 
-    /// A timestamp in this zone to the second, in RFC 3339 with the offset: `2026-03-29T03:00:00+02:00`. An offset
-    /// of zero is written `Z`.
+    /// A timestamp in this zone to the second, in RFC 3339 with the offset: `2026-03-29T03:00:00+02:00`. An
+    /// offset of zero is written `Z`.
     ///
     /// A timestamp outside of the years −9999 to 9999 is written in seconds since the epoch.
     pub fn format(&self, time: Timestamp) -> String {

@@ -396,8 +396,8 @@ impl Moment {
         }
     }
 
-    /// The instant of a civil time if it is on the right side of now. A time that a clock change skips or doubles is
-    /// refused; a date alone begins with its first instant.
+    /// The instant of a civil time if it is on the right side of now. A time that a clock change skips or
+    /// doubles is refused; a date alone begins with its first instant.
     fn on(
         &self,
         words: &Words<'_>,
