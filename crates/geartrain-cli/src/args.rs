@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use geartrain::schedule::Zone;
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::change::{CancelArgs, DependArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
@@ -18,6 +19,7 @@ use crate::commands::limits::LimitsArgs;
 use crate::commands::list::{JobsArgs, PeekArgs};
 use crate::commands::log::LogArgs;
 use crate::commands::maintenance::{BackupArgs, CheckArgs};
+use crate::commands::next::NextArgs;
 use crate::commands::put::PutArgs;
 use crate::commands::queue::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
 use crate::commands::recur::RecurVerb;
@@ -32,6 +34,7 @@ use crate::commands::work::{
 use crate::commands::workers::{AnnounceArgs, RollCallArgs, WorkerLostArgs, WorkersArgs};
 use crate::commands::{JidArg, JidsArg, QueuesArg};
 use crate::text::HEADING;
+use crate::{timestamp, values};
 
 /// A job queue: submit jobs, work on them, and see what is going on.
 #[derive(Debug, Parser)]
@@ -56,9 +59,12 @@ pub(crate) struct Cli {
     /// Print JSON, one line per reply
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
-    /// Show times in UTC, not in the local time zone
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    /// Read and show times in UTC, not in the local time zone
+    #[arg(long, global = true, conflicts_with = "zone", help_heading = GLOBAL)]
     pub(crate) utc: bool,
+    /// Read and show times in this time zone, like Europe/Berlin [default: the local one]
+    #[arg(long, global = true, value_name = "ZONE", value_parser = values::zone, help_heading = GLOBAL)]
+    pub(crate) zone: Option<Zone>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -75,6 +81,8 @@ pub(crate) enum Verb {
     /// Create, list, change and remove recurring jobs
     #[command(subcommand, arg_required_else_help = true)]
     Recur(RecurVerb),
+    /// Show the next moments of a time phrase or a cron expression
+    Next(NextArgs),
 
     /// Run a program for each job of some queues
     Work(WorkArgs),
@@ -199,7 +207,7 @@ pub(crate) enum Verb {
 /// The commands under their headings in the help.
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Server", &["server"]),
-    ("Submit jobs", &["put", "recur"]),
+    ("Submit jobs", &["put", "recur", "next"]),
     (
         "Work on jobs",
         &[
@@ -283,9 +291,29 @@ pub(crate) fn command() -> clap::Command {
 pub(crate) fn parse<T: Into<OsString> + Clone>(
     arguments: impl IntoIterator<Item = T>,
 ) -> Result<Cli, clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    timestamp::read_in(reading_zone(&arguments));
     let matches = command().try_get_matches_from(arguments)?;
     let url_given = matches.value_source("url") == Some(ValueSource::CommandLine);
     Ok(Cli { url_given, ..Cli::from_arg_matches(&matches)? })
+}
+
+/// The zone that `--zone` or `--utc` names. It is looked for before the rest, because times are read in it.
+/// One that does not exist is none here; clap reports it.
+fn reading_zone(arguments: &[OsString]) -> Option<Zone> {
+    let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy());
+    while let Some(argument) = arguments.next().filter(|argument| argument != "--") {
+        if argument == "--utc" {
+            return Some(Zone::UTC);
+        }
+        let name = match argument.strip_prefix("--zone=") {
+            Some(name) => name.to_owned(),
+            None if argument == "--zone" => arguments.next()?.into_owned(),
+            None => continue,
+        };
+        return Zone::named(&name).ok();
+    }
+    None
 }
 
 /// A parse error in one sentence, with the help to read.

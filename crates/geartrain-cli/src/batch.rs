@@ -221,7 +221,7 @@ impl NumberOrText {
             NumberOrText::Number(seconds) => duration::from_seconds(seconds)
                 .map(Seconds::from)
                 .ok_or_else(|| "it must be from 0 seconds to a hundred years".to_owned()),
-            NumberOrText::Text(text) => duration::parse(&text).map(Seconds::from),
+            NumberOrText::Text(text) => values::delay(&text).map(|delay| Seconds::from(delay.length)),
         }
     }
 
@@ -230,13 +230,13 @@ impl NumberOrText {
             NumberOrText::Number(seconds) => {
                 Timestamp::new(seconds).map_err(|error| error.to_string()).and_then(timestamp::near)
             }
-            NumberOrText::Text(text) => timestamp::parse_start(&text),
+            NumberOrText::Text(text) => timestamp::parse_start(&text).map(|moment| moment.at),
         }
     }
 
     fn future_time(self) -> Result<Timestamp, String> {
         match self {
-            NumberOrText::Text(text) => timestamp::parse_ahead(&text),
+            NumberOrText::Text(text) => timestamp::parse_ahead(&text).map(|moment| moment.at),
             number => number.time(),
         }
     }

@@ -22,6 +22,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use geartrain::schedule::Zone;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -79,9 +80,7 @@ fn run(cli: args::Cli) -> Result<(), Failure> {
     let mut err = anstream::stderr();
     let mut raw = std::io::stdout();
     let to_terminal = raw.is_terminal();
-    if !cli.utc {
-        timestamp::use_local_zone();
-    }
+    timestamp::show_in(if cli.utc { Some(Zone::UTC) } else { cli.zone.clone() });
     let mut output = Output {
         json: cli.json,
         width: if to_terminal {

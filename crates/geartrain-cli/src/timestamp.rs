@@ -1,11 +1,13 @@
-//! Timestamps as people write them: seconds since the epoch, or RFC 3339.
+//! Timestamps as people write them: seconds since the epoch, RFC 3339, or a phrase such as `7pm tomorrow`.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use geartrain::schedule::{When, Zone, Zones, parse_past};
 use geartrain::{DELAY_MAX, Seconds, Timestamp};
 use jiff::civil::Date;
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::Offset;
 
 use crate::duration;
 
@@ -22,18 +24,81 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
         Err(_) => match text.parse::<jiff::Timestamp>() {
             Ok(timestamp) => timestamp.as_duration().as_secs_f64(),
             Err(_) => {
-                return Err(format!(
-                    "{text:?} is not a time: write it like 2026-04-01T12:00:00Z, or in seconds since the epoch"
-                ));
+                return Err(format!("{text:?} is not a time: {EXAMPLES}"));
             }
         },
     };
     Timestamp::new(seconds).map_err(|error| error.to_string())
 }
 
-/// Parses a time at which something starts: as `parse` does, and not too far ahead.
-pub(crate) fn parse_start(text: &str) -> Result<Timestamp, String> {
-    parse(text).and_then(near)
+/// A timestamp, and whether it was written as a phrase, so that people want to see what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) at: Timestamp,
+    pub(crate) is_phrase: bool,
+}
+
+impl Moment {
+    fn exact(at: Timestamp) -> Moment {
+        Moment { at, is_phrase: false }
+    }
+
+    fn of_phrase(at: Timestamp) -> Moment {
+        Moment { at, is_phrase: true }
+    }
+}
+
+thread_local! {
+    /// The zone of `--zone` or `--utc`. The values of other options depend on it, and clap parses each of
+    /// them alone, so it is set before.
+    static READING: RefCell<Option<Zone>> = const { RefCell::new(None) };
+}
+
+/// Reads phrases in a zone from now on; without one, moments in the zone of this machine, and recurrences in
+/// UTC.
+pub(crate) fn read_in(zone: Option<Zone>) {
+    READING.set(zone);
+}
+
+/// The zones for phrases that name none.
+pub(crate) fn zones() -> Result<Zones, String> {
+    match READING.with_borrow(Clone::clone) {
+        Some(zone) => Ok(Zones::both(zone)),
+        None => match Zone::system() {
+            Ok(once) => Ok(Zones { once, recurring: Zone::UTC }),
+            Err(why) => Err(format!("the local time zone is not known, so give --zone: {why}")),
+        },
+    }
+}
+
+/// Parses a time at which something starts: as `parse` does, or a phrase for a time in the future; not too
+/// far ahead.
+pub(crate) fn parse_start(text: &str) -> Result<Moment, String> {
+    let moment = match parse(text) {
+        Ok(at) => Moment::exact(at),
+        Err(why) if is_number(text) => return Err(why),
+        Err(_) => parse_phrase(text)?,
+    };
+    near(moment.at)?;
+    Ok(moment)
+}
+
+/// Parses a phrase for a moment in the future.
+fn parse_phrase(text: &str) -> Result<Moment, String> {
+    match When::parse(text, now(), &zones()?) {
+        Ok(When::Once(at)) => Ok(Moment::of_phrase(at)),
+        Ok(When::Recurring(_)) => {
+            Err(format!("{text:?} is not a time: it recurs; `geartrain next` shows its moments"))
+        }
+        Err(why) => Err(format!("{text:?} is not a time: {why}; {EXAMPLES}")),
+    }
+}
+
+const EXAMPLES: &str = "write it like 2026-04-01T12:00:00Z, 7pm tomorrow, or in seconds since the epoch";
+
+/// Whether a text is a number, if not a valid one; `inf` and `nan` are.
+fn is_number(text: &str) -> bool {
+    text.parse::<f64>().is_ok()
 }
 
 /// Refuses a time that is longer ahead than the longest delay.
@@ -46,19 +111,33 @@ pub(crate) fn near(time: Timestamp) -> Result<Timestamp, String> {
 }
 
 /// Parses a time in the future: as `parse_start` does, or a duration from now, with its unit.
-pub(crate) fn parse_ahead(text: &str) -> Result<Timestamp, String> {
-    parse_start(text).or_else(|why| match duration_with_unit(text) {
-        Some(span) => Ok(now() + span),
-        None => Err(why),
-    })
+pub(crate) fn parse_ahead(text: &str) -> Result<Moment, String> {
+    match duration_with_unit(text) {
+        Some(span) => Ok(Moment::exact(now() + span)),
+        None => parse_start(text),
+    }
 }
 
-/// Parses a time in the past: as `parse` does, or a duration before now, with its unit.
-pub(crate) fn parse_ago(text: &str) -> Result<Timestamp, String> {
-    parse(text).or_else(|why| match duration_with_unit(text) {
-        Some(span) => Ok(now() - span),
-        None => Err(format!("{why}, or how long ago it was, like 2h")),
-    })
+/// Parses a time in the past: as `parse` does, a duration before now, with its unit, or a phrase.
+pub(crate) fn parse_ago(text: &str) -> Result<Moment, String> {
+    if let Ok(at) = parse(text) {
+        return Ok(Moment::exact(at));
+    }
+    if let Some(span) = duration_with_unit(text) {
+        return Ok(Moment::exact(now() - span));
+    }
+    let bad = |why: &dyn std::fmt::Display| {
+        format!("{text:?} is not a time: {why}; {EXAMPLES}, or how long ago it was, like 2h")
+    };
+    match parse_past(text, now(), &zones()?.once) {
+        Ok(at) => Ok(Moment::of_phrase(at)),
+        Err(why) => Err(bad(&why)),
+    }
+}
+
+/// Parses a time in the past or the future.
+pub(crate) fn parse_any(text: &str) -> Result<Moment, String> {
+    parse_ago(text).or_else(|_| parse_start(text))
 }
 
 fn duration_with_unit(text: &str) -> Option<Seconds> {
@@ -73,6 +152,7 @@ pub(crate) fn parse_day(text: &str) -> Result<Timestamp, String> {
         "yesterday" => Ok((now() - Seconds::from(86_400)).day()),
         _ => parse(text)
             .or_else(|_| date(text))
+            .or_else(|_| parse_past(text, now(), &Zone::UTC).map_err(|error| error.to_string()))
             .map(Timestamp::day)
             .map_err(|_| format!("{text:?} is not a day: write it like 2026-04-01, or today, or yesterday")),
     }
@@ -91,11 +171,12 @@ pub(crate) fn format_day(time: Timestamp) -> String {
 }
 
 /// The zone in which times are shown; UTC if it is not set.
-static ZONE: OnceLock<TimeZone> = OnceLock::new();
+static ZONE: OnceLock<Zone> = OnceLock::new();
 
-/// Shows times in the zone of this machine from now on; in UTC if it is not known.
-pub(crate) fn use_local_zone() {
-    if let Ok(zone) = TimeZone::try_system() {
+/// Shows times in this zone from now on; without one, in the zone of this machine, or in UTC if it is not
+/// known.
+pub(crate) fn show_in(zone: Option<Zone>) {
+    if let Some(zone) = zone.or_else(|| Zone::system().ok()) {
         // An error means that it was set before.
         let _ = ZONE.set(zone);
     }
@@ -103,14 +184,9 @@ pub(crate) fn use_local_zone() {
 
 /// A timestamp to the second, with its zone, so that `parse` can read it again.
 pub(crate) fn format(time: Timestamp) -> String {
-    format_in(ZONE.get(), time)
-}
-
-fn format_in(zone: Option<&TimeZone>, time: Timestamp) -> String {
-    let Some(seconds) = whole_seconds(time) else { return time.to_string() };
-    match zone.map(|zone| zone.to_offset(seconds)) {
-        None | Some(Offset::UTC) => seconds.to_string(),
-        Some(offset) => seconds.display_with_offset(offset).to_string(),
+    match whole_seconds(time) {
+        Some(_) => ZONE.get().unwrap_or(&Zone::UTC).format(time),
+        None => time.to_string(),
     }
 }
 
@@ -166,11 +242,37 @@ mod tests {
 
     #[test]
     fn a_future_time_may_be_relative_to_now() {
-        let ahead = (parse_ahead("1h30m").unwrap() - now()).get();
+        let ahead = (parse_ahead("1h30m").unwrap().at - now()).get();
         assert!((5_399.0..5_401.0).contains(&ahead), "{ahead}");
-        assert_eq!(parse_ahead("90"), Ok(at(90.0)));
-        assert_eq!(parse_ahead("2026-04-01t12:00:00z"), Ok(at(1_775_044_800.0)));
+        assert_eq!(parse_ahead("90"), Ok(Moment::exact(at(90.0))));
+        assert_eq!(parse_ahead("2026-04-01t12:00:00z"), Ok(Moment::exact(at(1_775_044_800.0))));
         assert!(parse_ahead("soon").unwrap_err().contains("is not a time"));
+    }
+
+    #[test]
+    fn phrases_are_read_in_the_zone_that_is_set() {
+        let new_year = |text: &str| parse_start(text).map(|moment| (moment.at.get(), moment.is_phrase));
+        read_in(Some(Zone::UTC));
+        assert_eq!(new_year("2100-01-01"), Ok((4_102_444_800.0, true)));
+        assert_eq!(new_year("1 january 2100 at 1am Europe/Berlin"), Ok((4_102_444_800.0, true)));
+        read_in(Some(Zone::named("Europe/Berlin").unwrap()));
+        assert_eq!(new_year("2100-01-01 01:00"), Ok((4_102_444_800.0, true)));
+        assert_eq!(new_year("2100-01-01T00:00:00Z"), Ok((4_102_444_800.0, false)));
+        let tomorrow = parse_ahead("tomorrow").unwrap().at;
+        assert!(tomorrow > now() && tomorrow - now() <= Seconds::from(90_000));
+        for (text, why) in [
+            ("yesterday", "in the past"),
+            ("every day", "it recurs"),
+            ("*/5 * * * *", "it recurs"),
+            ("7pm tomorow", "\"tomorow\" at byte 4"),
+            ("nan", "finite"),
+        ] {
+            assert!(parse_start(text).unwrap_err().contains(why), "{text}");
+        }
+        let yesterday = parse_ago("yesterday").unwrap();
+        assert!(yesterday.is_phrase && now() - yesterday.at < Seconds::from(180_000));
+        assert!(parse_ago("tomorrow").unwrap_err().contains("in the future"));
+        assert!(parse_any("tomorrow").is_ok() && parse_any("yesterday").is_ok());
     }
 
     #[test]
@@ -181,8 +283,8 @@ mod tests {
             }
             assert!(parse(text).is_ok(), "{text}");
         }
-        assert_eq!(parse_start("1775044800"), Ok(at(1_775_044_800.0)));
-        assert_eq!(parse_start("-5"), Ok(at(-5.0)));
+        assert_eq!(parse_start("1775044800"), Ok(Moment::exact(at(1_775_044_800.0))));
+        assert_eq!(parse_start("-5"), Ok(Moment::exact(at(-5.0))));
     }
 
     #[test]
@@ -218,11 +320,11 @@ mod tests {
 
     #[test]
     fn a_past_time_may_be_relative_to_now() {
-        assert_eq!(parse_ago("2026-04-01T12:00:00Z"), Ok(at(1_775_044_800.0)));
-        assert_eq!(parse_ago("1775044800"), Ok(at(1_775_044_800.0)));
-        let (before, ago, after) = (now(), parse_ago("2h").unwrap(), now());
+        assert_eq!(parse_ago("2026-04-01T12:00:00Z"), Ok(Moment::exact(at(1_775_044_800.0))));
+        assert_eq!(parse_ago("1775044800"), Ok(Moment::exact(at(1_775_044_800.0))));
+        let (before, ago, after) = (now(), parse_ago("2h").unwrap().at, now());
         assert!(before - Seconds::from(7_200) <= ago && ago <= after - Seconds::from(7_200));
-        for text in ["soon", "yesterday", "-2h", "2x", ""] {
+        for text in ["soon", "tomorrow", "-2h", "2x", ""] {
             assert!(parse_ago(text).unwrap_err().contains("like 2h"), "{text}");
         }
     }
@@ -239,15 +341,13 @@ mod tests {
     #[test]
     fn a_timestamp_is_shown_in_a_zone_and_can_be_read_again() {
         let time = at(1_775_044_800.0);
-        let kathmandu =
-            TimeZone::fixed(jiff::tz::offset(5).saturating_add(jiff::SignedDuration::from_mins(45)));
         for (zone, text) in [
-            (None, "2026-04-01T12:00:00Z"),
-            (Some(TimeZone::UTC), "2026-04-01T12:00:00Z"),
-            (Some(kathmandu), "2026-04-01T17:45:00+05:45"),
-            (Some(TimeZone::fixed(jiff::tz::offset(-3))), "2026-04-01T09:00:00-03:00"),
+            ("UTC", "2026-04-01T12:00:00Z"),
+            ("Africa/Abidjan", "2026-04-01T12:00:00Z"),
+            ("Asia/Kathmandu", "2026-04-01T17:45:00+05:45"),
+            ("America/Sao_Paulo", "2026-04-01T09:00:00-03:00"),
         ] {
-            assert_eq!(format_in(zone.as_ref(), time), text);
+            assert_eq!(Zone::named(zone).unwrap().format(time), text);
             assert_eq!(parse(text), Ok(time));
         }
     }

@@ -48,7 +48,7 @@ fn put_prints_only_the_jid() {
     let named = memory(&["put", "mail", "welcome", "--jid", "j1", "--json"]);
     assert_eq!(
         serde_json::from_str::<Value>(&named.out).unwrap(),
-        json!({ "jid": "j1", "outcome": "created", "coalesced": false })
+        json!({ "jid": "j1", "outcome": "created", "coalesced": false, "due": null })
     );
 }
 
@@ -71,6 +71,37 @@ fn the_url_comes_from_the_flag_or_the_environment() {
     );
 }
 
+/// Without a queue: `next` connects to none.
+#[test]
+fn times_in_words_are_read_in_the_zone_of_the_terminal_and_recurrences_in_utc() {
+    let next = |zone: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
+        command.args(["next", "--count", "1", "--from", "2026-06-01T00:00:00Z"]).args(arguments);
+        let output = command.env("TZ", zone).output().unwrap();
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        (out.split(' ').next().unwrap_or_default().to_owned(), err, output.status.code())
+    };
+    for (zone, arguments, shown) in [
+        ("Europe/Berlin", &["7pm"][..], "2026-06-01T19:00:00+02:00"),
+        ("Europe/Berlin", &["7pm utc"], "2026-06-01T21:00:00+02:00"),
+        ("Europe/Berlin", &["7pm", "--utc"], "2026-06-01T19:00:00Z"),
+        ("Europe/Berlin", &["7pm", "--zone", "Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("Europe/Berlin", &["7pm", "--zone=Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("Europe/Berlin", &["daily at 7pm"], "2026-06-01T19:00:00Z"),
+        ("Europe/Berlin", &["daily at 7pm", "--zone", "Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("Europe/Berlin", &["daily at 7pm Asia/Tokyo"], "2026-06-01T19:00:00+09:00"),
+        ("NPT-5:45", &["7pm"], "2026-06-01T19:00:00+05:45"),
+    ] {
+        let (out, err, code) = next(zone, arguments);
+        assert_eq!((out.as_str(), code), (shown, Some(0)), "{arguments:?}: {err}");
+    }
+    let (_, err, code) = next("Mars/Olympus", &["7pm"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("give --zone: there is no time zone \"Mars/Olympus\""), "{err}");
+    assert_eq!(next("Mars/Olympus", &["7pm", "--utc"]).2, Some(0));
+}
+
 #[test]
 fn every_kind_of_error_has_its_exit_code() {
     for (arguments, code) in [
@@ -87,6 +118,15 @@ fn every_kind_of_error_has_its_exit_code() {
         (&["put", "", "k"], 2),
         (&["put", "mail", "k", "@/no/such/file"], 2),
         (&["put", "mail", "k", "--in", "soon"], 2),
+        (&["put", "mail", "k", "--in", "7pm"], 2),
+        (&["put", "mail", "k", "--at", "yesterday"], 2),
+        (&["put", "mail", "k", "--at", "every day"], 2),
+        (&["put", "mail", "k", "--at", "7pm", "--zone", "Mars/Olympus"], 2),
+        (&["put", "mail", "k", "--at", "7pm", "--zone", "Europe/Berlin", "--utc"], 2),
+        (&["log", "--since", "tomorrow"], 2),
+        (&["next", "soon"], 2),
+        (&["next", "2013 1 1 * 0 0 0"], 1),
+        (&["next", "every day at 9am", "--count", "0"], 2),
         (&["put", "mail", "k", "--in", "5", "--at", "5"], 2),
         (&["put", "mail", "k", "--every", "1h", "--depends", "j1"], 2),
         (&["put", "mail", "k", "--replace"], 2),

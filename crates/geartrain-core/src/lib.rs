@@ -9,7 +9,8 @@
 //! - Submitting and running: [`Put`], [`PutOptions`], [`Pop`], [`Heartbeat`], [`Complete`], [`Fail`],
 //!   [`Retry`].
 //! - Waiting for results: [`Attach`], [`ResultStream`], [`StoredResult`].
-//! - Cron expressions and plain-English times: [`schedule`].
+//! - Cron expressions and plain-English times: [`schedule`], the only module that reads files: the time-zone
+//!   database. The engine does not use it.
 //! - Observing: [`Subscription`], [`Why`], [`Stats`].
 
 mod attempt;

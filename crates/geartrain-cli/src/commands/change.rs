@@ -11,7 +11,6 @@ use super::log::Message;
 use super::put::outcome;
 use super::select::{self, BulkArgs, Words};
 use super::{Done, canceled};
-use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::payload::Source;
@@ -34,7 +33,7 @@ pub(crate) struct RequeueArgs {
     #[arg(long)]
     queue: Option<QueueName>,
     /// Delay the job by this long
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["filter", "all"])]
+    #[arg(long, value_name = "DURATION", value_parser = values::length, conflicts_with_all = ["filter", "all"])]
     delay: Option<Duration>,
     /// Another klass
     #[arg(long, conflicts_with_all = ["filter", "all"])]

@@ -11,6 +11,7 @@ use crate::batch::syntax_error;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{self, Cell, table};
+use crate::timestamp::Moment;
 use crate::values::count;
 use crate::view::Number;
 use crate::{duration, payload, timestamp};
@@ -46,9 +47,9 @@ pub(crate) struct LogArgs {
     /// Only attempts at this job
     #[arg(long = "jid", value_name = "JID", conflicts_with = "jid")]
     only: Option<Jid>,
-    /// Only attempts that ended, or started, since a time, or within a duration like 2h
+    /// Only attempts that ended, or started, since a time, like yesterday, or within a duration like 2h
     #[arg(long, value_name = "WHEN", value_parser = timestamp::parse_ago, conflicts_with = "jid")]
-    since: Option<Timestamp>,
+    since: Option<Moment>,
     /// Only attempts that failed, were retried, lost their lock, timed out, crashed, or expired
     #[arg(long, conflicts_with = "jid")]
     failed: bool,
@@ -119,12 +120,18 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
     if args.size {
         return size(&log, out);
     }
+    if let Some(Moment { at, is_phrase: true }) = args.since
+        && !out.json
+    {
+        out.remark(format_args!("since {}", timestamp::when(at, out.now)))?;
+    }
     let limit = args.limit.get() as u64;
+    let since = args.since.map(|since| since.at);
     let mut entries = log.entries(&Query {
         queue: args.queue.map(|queue| queue.to_string()),
         klass: args.klass.map(|klass| klass.to_string()),
         jid: args.only.map(|jid| jid.to_string()),
-        since: args.since,
+        since,
         failed: args.failed,
         // One more than is shown tells whether there are more. The newest come last.
         limit: limit + 1,
@@ -134,7 +141,7 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         entries.remove(0);
     }
     // If the limit cuts the list off, gaps before its first entry are of no interest.
-    let since = if whole { args.since } else { entries.first().and_then(last_time) };
+    let since = if whole { since } else { entries.first().and_then(last_time) };
     let gaps = log.gaps(since)?;
     if entries.is_empty() && gaps.is_empty() && !out.json {
         return Ok(out.remark("no such attempts in the result log")?);

@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod maintenance;
+pub(crate) mod next;
 mod ping;
 pub(crate) mod put;
 pub(crate) mod queue;
@@ -37,6 +38,9 @@ use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
 use crate::args::{Cli, Verb};
 use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
+use crate::timestamp::{Moment, when};
+use crate::values::Delay;
+use crate::view::Number;
 use crate::{args, password, timestamp, values};
 
 #[derive(Debug, Args)]
@@ -124,6 +128,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             Ok(out.out.write_all(&script)?)
         }
         Verb::Lua(args) => server::lua(args, out),
+        Verb::Next(args) => next::next(args, out),
         Verb::Check(args) => maintenance::check(&url, args, out),
         Verb::Backup(args) => maintenance::backup(&url, args, out).await,
         Verb::Bench(args) => bench::bench(args, (cli.url_given, url), out),
@@ -161,6 +166,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
     match verb {
         Verb::Put(args) => put::put(client, args, out).await,
         Verb::Recur(verb) => recur::recur(client, verb, out).await,
+        Verb::Next(args) => next::next(args, out),
         Verb::Pop(args) => work::pop(client, args, out).await,
         Verb::Complete(args) => work::complete(client, args, out).await,
         Verb::Fail(args) => work::fail(client, args, out).await,
@@ -226,4 +232,42 @@ fn new_jid() -> Jid {
 /// The time from now until `then`, by this machine's clock.
 fn until(then: Timestamp) -> Seconds {
     then - timestamp::now()
+}
+
+/// When a job is due, by `--in` or `--at`.
+struct Due {
+    delay: Seconds,
+    /// None without a delay.
+    at: Option<Timestamp>,
+    /// Whether it was written as a phrase.
+    is_phrase: bool,
+}
+
+impl Due {
+    fn new(delay: Option<Delay>, at: Option<Moment>) -> Due {
+        match (delay, at) {
+            (Some(delay), _) => {
+                let length = Seconds::from(delay.length);
+                Due { delay: length, at: Some(timestamp::now() + length), is_phrase: delay.is_phrase }
+            }
+            (None, Some(Moment { at, is_phrase })) => Due { delay: until(at), at: Some(at), is_phrase },
+            (None, None) => Due { delay: Seconds::ZERO, at: None, is_phrase: false },
+        }
+    }
+
+    /// Tells people what time a phrase means. JSON has a field for it.
+    fn remark(&self, out: &mut Output<'_>) -> Done {
+        match self.at {
+            Some(at) if self.is_phrase && !out.json => {
+                Ok(out.remark(format_args!("due {}", when(at, out.now)))?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the time to the JSON of an answer; null without a delay.
+    fn add_to(&self, mut view: serde_json::Value) -> serde_json::Value {
+        view["due"] = serde_json::json!(self.at.map(Number::from));
+        view
+    }
 }

@@ -13,16 +13,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::wait::put_and_wait;
-use super::{Done, list, new_jid, until};
+use super::{Done, Due, list, new_jid};
 use crate::batch::{BadLines, Batch, Defaults, OnBad};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::payload::Source;
 use crate::text;
-use crate::values::{policy, priority, span, unique_key};
-use crate::{backoff, duration, timestamp, values};
+use crate::timestamp::Moment;
+use crate::values::{Delay, policy, priority, span, unique_key};
+use crate::{backoff, timestamp, values};
 use clap::Args;
-use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Timestamp, Traceparent, UniqueKey};
+use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Traceparent, UniqueKey};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use std::time::Duration;
     after_help = r#"Examples:
   geartrain put mail welcome '{"to":"a"}' --priority 5 --tag new
   geartrain put mail welcome @letter.json --in 1h30m
+  geartrain put mail welcome @letter.json --at "7pm tomorrow" --zone Europe/Berlin
   geartrain put reports nightly --every 1d --at 2026-04-01T03:00:00Z
   geartrain put mail --batch jobs.ndjson
   geartrain put reports monthly --unique 2026-04 --timeout 10m --backoff 10s..1h --keep-result
@@ -72,7 +74,7 @@ pub(crate) struct PutArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = duration::parse,
+        value_parser = values::length,
         conflicts_with_all = ["batch", "depends", "replace"]
     )]
     every: Option<Duration>,
@@ -106,7 +108,7 @@ pub(crate) struct PutArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = duration::parse,
+        value_parser = values::length,
         num_args = 0..=1,
         conflicts_with_all = ["batch", "every"]
     )]
@@ -165,7 +167,7 @@ struct OptionArgs {
         allow_negative_numbers = true,
         conflicts_with_all = ["batch", "every"]
     )]
-    expires: Option<Timestamp>,
+    expires: Option<Moment>,
     /// The delay before a retry: 30s, or growing as in 10s..1h [default: 1s..1m+-0.25; none after a timeout]
     #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
     backoff: Option<Backoff>,
@@ -200,15 +202,15 @@ struct OptionArgs {
 
 #[derive(Debug, Args)]
 struct WhenArgs {
-    /// Delay the job by this long: 90, 90s, 1h30m, 250ms
+    /// Delay the job by this long: 90, 90s, 1h30m, 250ms, "5 minutes", "1 month"
     #[arg(
         long = "in",
         value_name = "DURATION",
-        value_parser = duration::parse,
+        value_parser = values::delay,
         conflicts_with_all = ["at", "batch"]
     )]
-    delay: Option<Duration>,
-    /// Schedule the job for a time: 2026-04-01T12:00:00Z, or seconds since the epoch
+    delay: Option<Delay>,
+    /// Schedule the job for a time: 2026-04-01T12:00:00Z, "7pm tomorrow", or seconds since the epoch
     #[arg(
         long,
         value_name = "WHEN",
@@ -216,7 +218,7 @@ struct WhenArgs {
         allow_negative_numbers = true,
         conflicts_with = "batch"
     )]
-    at: Option<Timestamp>,
+    at: Option<Moment>,
 }
 
 /// The default for retries. The engine has the same one for a new job, but not for those of a recurring job.
@@ -231,27 +233,29 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     };
     let payload = read_payload(args.payload.as_ref())?;
     let jid = args.jid.unwrap_or_else(new_jid);
-    let delay = match (args.when.delay, args.when.at) {
-        (Some(delay), _) => delay.into(),
-        (None, Some(at)) => until(at),
-        (None, None) => Seconds::ZERO,
-    };
+    let mut due = Due::new(args.when.delay, args.when.at);
+    if let Some(Moment { at, is_phrase: true }) = args.options.expires
+        && !out.json
+    {
+        out.remark(format_args!("expires {}", timestamp::when(at, out.now)))?;
+    }
 
     if let Some(every) = args.every {
         let recur = Recur {
-            offset: delay,
+            offset: due.delay,
             priority: args.priority.unwrap_or_default(),
             retries: args.retries.unwrap_or(RETRIES_DEFAULT),
             tags: args.tags,
             ..Recur::new(queue, jid.clone(), klass, payload, every.into())
         };
         client.run(recur).await?;
+        due.remark(out)?;
         let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "coalesced": false });
-        return Ok(out.line(&view, jid)?);
+        return Ok(out.line(&due.add_to(view), jid)?);
     }
 
     let put = Put {
-        delay,
+        delay: due.delay,
         priority: args.priority,
         retries: args.retries,
         tags: (!args.tags.is_empty()).then_some(args.tags),
@@ -263,13 +267,19 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     let missing = list::missing(client, &put.depends).await?;
     if let Some(wait) = args.wait {
         list::remark_on_missing(&missing, out)?;
+        due.remark(out)?;
         return put_and_wait(client, put, wait, out).await;
     }
     let reply = client.run(put).await?;
     let jid = remark_on(&jid, &reply, out)?;
     let coalesced = matches!(reply, PutReply::Coalesced { .. });
+    if coalesced || matches!(reply, PutReply::Existing) {
+        // The job that was there before keeps its own time.
+        due.at = None;
+    }
+    due.remark(out)?;
     let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
-    out.line(&view, jid)?;
+    out.line(&due.add_to(view), jid)?;
     // A job that was there before has not got these dependencies.
     if matches!(reply, PutReply::Existing | PutReply::Coalesced { .. }) {
         Ok(())
@@ -283,7 +293,7 @@ fn put_options(args: OptionArgs) -> Option<Box<PutOptions>> {
     let options = PutOptions {
         unique: args.unique,
         result_ttl: args.keep_result.map(|span| span.unwrap_or(RESULT_TTL_DEFAULT)),
-        expires: args.expires,
+        expires: args.expires.map(|moment| moment.at),
         attempt_max: args.timeout,
         backoff: args.backoff,
         crashes_max: args.crashes,

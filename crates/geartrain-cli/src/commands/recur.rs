@@ -2,24 +2,24 @@
 
 use geartrain::{
     Call, Client, Count, Every, GetRecurring, Jid, Jobs, Listing, Page, QueueName, Queues, Recur, Recurring,
-    Refusal, Reply, Seconds, TagRecurring, Unrecur, UntagRecurring, UpdateRecurring,
+    Refusal, Reply, TagRecurring, Unrecur, UntagRecurring, UpdateRecurring,
 };
 use serde_json::json;
 
 use super::put::{RETRIES_DEFAULT, read_payload};
 use super::render::payload_text;
-use super::{Done, new_jid, until};
+use super::{Done, Due, new_jid};
 use super::{JidArg, JidsArg, PageArgs};
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::{Output, Total};
 use crate::payload::Source;
 use crate::text::{Cell, card, count, table};
-use crate::timestamp::{self, when};
-use crate::values::priority;
+use crate::timestamp::{self, Moment, when};
+use crate::values::{self, Delay, priority};
 use crate::view::{RecurringView, interval, texts};
 use clap::{Args, Subcommand};
-use geartrain::{Klass, Priority, Tag, Timestamp};
+use geartrain::{Klass, Priority, Tag};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
@@ -54,14 +54,14 @@ pub(crate) struct RecurAddArgs {
     #[arg(allow_negative_numbers = true)]
     payload: Option<Source>,
     /// The interval between jobs
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     every: Duration,
     /// Delay the first job by this long [default: none]
-    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, conflicts_with = "at")]
-    delay: Option<Duration>,
-    /// The time of the first job: 2026-04-01T12:00:00Z, or seconds since the epoch
+    #[arg(long = "in", value_name = "DURATION", value_parser = values::delay, conflicts_with = "at")]
+    delay: Option<Delay>,
+    /// The time of the first job: 2026-04-01T12:00:00Z, "7pm tomorrow", or seconds since the epoch
     #[arg(long, value_name = "WHEN", value_parser = timestamp::parse_start, allow_negative_numbers = true)]
-    at: Option<Timestamp>,
+    at: Option<Moment>,
     /// Priority: higher runs first [default: 0]
     #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
     priority: Option<Priority>,
@@ -84,7 +84,7 @@ pub(crate) struct RecurEditArgs {
     /// The id of the recurring job
     jid: Jid,
     /// The interval between jobs; the next job moves by the difference
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     every: Option<Duration>,
     /// The queue to submit jobs to
     #[arg(long)]
@@ -124,12 +124,9 @@ pub(super) async fn recur(client: &Client, verb: RecurVerb, out: &mut Output<'_>
 
 async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done {
     let jid = args.jid.unwrap_or_else(new_jid);
+    let due = Due::new(args.delay, args.at);
     let recur = Recur {
-        offset: match (args.delay, args.at) {
-            (Some(delay), _) => delay.into(),
-            (None, Some(at)) => until(at),
-            (None, None) => Seconds::ZERO,
-        },
+        offset: due.delay,
         priority: args.priority.unwrap_or_default(),
         retries: args.retries.unwrap_or(RETRIES_DEFAULT),
         tags: args.tags,
@@ -143,7 +140,9 @@ async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done 
         )
     };
     client.run(recur).await?;
-    Ok(out.line(&json!({ "jid": jid.to_string(), "outcome": "recurring" }), jid)?)
+    due.remark(out)?;
+    let view = json!({ "jid": jid.to_string(), "outcome": "recurring" });
+    Ok(out.line(&due.add_to(view), jid)?)
 }
 
 async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &mut Output<'_>) -> Done {

@@ -27,7 +27,7 @@ use super::worker_display::{Display, DisplayWriter};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::values::{at_least_one, limit, size};
-use crate::{duration, password, text};
+use crate::{password, text, values};
 
 #[derive(Debug, Args)]
 #[command(
@@ -85,13 +85,13 @@ pub(crate) struct WorkArgs {
     #[arg(long)]
     drain: bool,
     /// How long running jobs may go on when the worker stops
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::length, default_value = "30s")]
     grace: Duration,
     /// Exit with code 3 if the queue cannot be reached for this long [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     exit_unhealthy: Option<Duration>,
     /// Delay retries by this long [default: the job's backoff]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     retry_delay: Option<Duration>,
     /// How many jobs each program has at once, if it can work on several [default: 1]
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Pool")]
@@ -111,10 +111,10 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Sandbox")]
     limit_memory: Option<u64>,
     /// CPU time of each process, in whole seconds
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Sandbox")]
+    #[arg(long, value_name = "DURATION", value_parser = values::length, help_heading = "Sandbox")]
     limit_cpu: Option<Duration>,
     /// Time that a job may take; then the program is stopped and the job retried
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Sandbox")]
+    #[arg(long, value_name = "DURATION", value_parser = values::length, help_heading = "Sandbox")]
     limit_time: Option<Duration>,
     /// The largest result; a program that writes more is stopped, and its job fails (with --push it is retried)
     #[arg(
@@ -129,7 +129,7 @@ pub(crate) struct WorkArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = duration::parse,
+        value_parser = values::length,
         default_value = "5s",
         help_heading = "Sandbox"
     )]
@@ -164,7 +164,7 @@ struct PushArgs {
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Push")]
     push_4xx: Option<ClientErrorArg>,
     /// How long a request may take, up to the end of the response [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Push")]
+    #[arg(long, value_name = "DURATION", value_parser = values::length, help_heading = "Push")]
     push_timeout: Option<Duration>,
     /// Trust the certificate authorities in this PEM file instead of the usual web roots
     #[arg(long, value_name = "FILE", help_heading = "Push")]

@@ -4,6 +4,7 @@ mod beyond;
 mod lists;
 mod reasons;
 mod select;
+mod times;
 
 use geartrain::Client;
 use serde_json::{Value, json};
@@ -182,11 +183,11 @@ fn a_put_is_idempotent_and_replace_submits_again() {
     let shell = shell();
     assert_eq!(
         shell.json("put mail a 1 --jid j1"),
-        json!({ "jid": "j1", "outcome": "created", "coalesced": false })
+        json!({ "jid": "j1", "outcome": "created", "coalesced": false, "due": null })
     );
     assert_eq!(
         shell.json("put mail b 2 --jid j1"),
-        json!({ "jid": "j1", "outcome": "existing", "coalesced": false })
+        json!({ "jid": "j1", "outcome": "existing", "coalesced": false, "due": null })
     );
     let again = shell.try_run("put mail b 2 --jid j1", &[]);
     assert_eq!((again.out.as_str(), again.code), ("j1\n", 0));
@@ -194,7 +195,7 @@ fn a_put_is_idempotent_and_replace_submits_again() {
     assert_eq!(shell.json("get j1")["klass"], "a");
     assert_eq!(
         shell.json("put mail b 2 --jid j1 --replace"),
-        json!({ "jid": "j1", "outcome": "replaced", "coalesced": false })
+        json!({ "jid": "j1", "outcome": "replaced", "coalesced": false, "due": null })
     );
     assert_eq!(shell.json("get j1")["klass"], "b");
 }
@@ -627,10 +628,9 @@ fn options_are_explained_in_whole_sentences_on_every_terminal() {
 fn recurring_jobs_are_created_changed_and_removed() {
     let shell = shell();
     assert_eq!(shell.run("recur add reports nightly {} --every 1d --in 1h --jid r1 --tag t"), "r1\n");
-    assert_eq!(
-        shell.json("put reports hourly --every 1h --jid r2 --in 5m"),
-        json!({ "jid": "r2", "outcome": "recurring", "coalesced": false })
-    );
+    let mut put = shell.json("put reports hourly --every 1h --jid r2 --in 5m");
+    assert!(put["due"].take().as_f64().is_some());
+    assert_eq!(put, json!({ "jid": "r2", "outcome": "recurring", "coalesced": false, "due": null }));
     let listed = shell.json("recur ls");
     assert_eq!((&listed[0]["jid"], &listed[1]["jid"]), (&json!("r2"), &json!("r1")));
     let mut expected = [

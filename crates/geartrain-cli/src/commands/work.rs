@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::payload::Source;
 use crate::text::{Cell, card};
 use crate::timestamp::when;
-use crate::values::at_least_one;
+use crate::values::{self, at_least_one};
 use crate::view::{Number, PoppedView};
 use clap::{Args, ValueEnum};
 use geartrain::{Count, Group, Jid, Klass, Portion, QueueName, Token};
@@ -42,7 +42,7 @@ pub(crate) struct PopArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
     count: Count,
     /// If there is no job, wait this long for one
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     wait: Option<Duration>,
     /// Which queue's jobs come first
     #[arg(long, value_enum, default_value_t = OrderArg::Strict)]
@@ -93,7 +93,7 @@ pub(crate) struct CompleteArgs {
     #[arg(long, value_name = "QUEUE")]
     next: Option<QueueName>,
     /// With --next: delay the job there by this long
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "next")]
+    #[arg(long, value_name = "DURATION", value_parser = values::length, requires = "next")]
     delay: Option<Duration>,
     /// With --next: a job that must be complete before this one runs there; may be repeated
     #[arg(long, value_name = "JID", requires = "next")]
@@ -140,7 +140,7 @@ pub(crate) struct RetryArgs {
     #[command(flatten)]
     holder: HolderArgs,
     /// Delay the retry by this long [default: the job's backoff, or 1s..1m+-0.25]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     delay: Option<Duration>,
     /// The kind of failure, if one is the reason
     #[arg(long, requires = "message")]
@@ -218,7 +218,7 @@ pub(crate) struct ReleaseArgs {
     /// The job id
     jid: Jid,
     /// Do not run it again for this long [default: return it to the front of its queue]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = values::length)]
     delay: Option<Duration>,
     /// Why, for the job's history
     #[arg(long, value_name = "TEXT")]

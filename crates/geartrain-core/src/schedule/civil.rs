@@ -1,5 +1,5 @@
-//! The Gregorian calendar in whole days and seconds. Written here and not taken from jiff, because its timestamps
-//! end a day before the last day of the year 9999, and because the search needs nothing else.
+//! The Gregorian calendar in whole days and seconds. Written here and not taken from jiff, because its
+//! timestamps end a day before the last day of the year 9999, and because the search needs nothing else.
 
 /// Seconds in a day of the civil calendar.
 pub(super) const DAY_SECONDS: i64 = 86_400;

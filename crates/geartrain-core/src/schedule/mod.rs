@@ -1,9 +1,10 @@
-//! Cron expressions and plain-English times. Pure: `now` is a parameter, and nothing is read but the time-zone
-//! database.
+//! Cron expressions and plain-English times. Pure: `now` is a parameter, and nothing is read but the
+//! time-zone database.
 //!
 //! - [`Schedule`]: a cron expression of five, six or seven fields, in UTC or a named zone, and its next run.
 //! - [`When`]: a phrase (`7pm tomorrow`, `every 2nd sunday at 7pm`) as a moment or a schedule.
-//! - [`parse_past`] and [`parse_span`]: a moment in the past (`yesterday`), and a duration (`1h30m`, `5 minutes`).
+//! - [`parse_past`], [`parse_delay`] and [`parse_span`]: a moment in the past (`yesterday`), a duration from
+//!   now (`1 month`), and a duration alone (`5 minutes`, `1h30m`).
 //! - [`Zone`]: a time zone by its IANA name.
 
 mod civil;
@@ -18,7 +19,7 @@ use std::str::FromStr;
 
 use fields::{Field, Nth, YearRange, mask_text, push_item, starred_text};
 
-pub use phrase::{When, Zones, parse_past, parse_span};
+pub use phrase::{When, Zones, parse_delay, parse_past, parse_span};
 pub use zone::{UnknownZone, Zone};
 
 use crate::Timestamp;
@@ -33,18 +34,18 @@ use crate::Timestamp;
 /// | 6 | cron with seconds: second, minute, hour, day of month, month, day of week |
 /// | 5 | cron: minute, hour, day of month, month, day of week |
 ///
-/// All take `*`, lists, ranges (`9-17`), steps (`*/5`, `9-17/2`) and English names of months and weekdays. In the
-/// seven fields `3/2` is every second occurrence of the value 3 (the 2nd and 4th Wednesday of a month), weekdays
-/// are 0 to 6, and a day matches either day field if both are set, that is, not `*` or `?`. Five and six fields
-/// follow Vixie cron: 7 is Sunday too, `@daily` and its like work, and a day must match both day fields if one of
-/// them begins with `*`.
+/// All take `*`, lists, ranges (`9-17`), steps (`*/5`, `9-17/2`) and English names of months and weekdays. In
+/// the seven fields `3/2` is every second occurrence of the value 3 (the 2nd and 4th Wednesday of a month),
+/// weekdays are 0 to 6, and a day matches either day field if both are set, that is, not `*` or `?`. Five and
+/// six fields follow Vixie cron: 7 is Sunday too, `@daily` and its like work, and a day must match both day
+/// fields if one of them begins with `*`.
 ///
 /// Times are in UTC, or in the zone of a prefix: `CRON_TZ=Europe/Berlin 0 9 * * *`. Where clocks change,
 ///
 /// - a schedule that selects **every hour** follows the clock: it runs in both passes of a doubled hour, and
 ///   nothing is made up for in a skipped one;
-/// - a schedule with **certain hours** runs once for each time of day: in the first pass of a doubled hour, and if
-///   runs fell into a skipped hour, once at the first instant after it.
+/// - a schedule with **certain hours** runs once for each time of day: in the first pass of a doubled hour,
+///   and if runs fell into a skipped hour, once at the first instant after it.
 ///
 /// A schedule takes 48 bytes, and [`next`](Schedule::next) does not allocate.
 ///
@@ -86,7 +87,8 @@ struct Extension {
 /// A cron expression or a phrase that was not understood or cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSchedule {
-    /// The byte of the text at which the problem begins; the length of the text if something is missing there.
+    /// The byte of the text at which the problem begins; the length of the text if something is missing
+    /// there.
     pub position: usize,
     /// The part of the text that is wrong; empty at the end.
     pub word: String,
@@ -124,7 +126,8 @@ impl Schedule {
         parse::seven(text)
     }
 
-    /// The schedule that runs once, in the second of a timestamp or the next one; none outside of 1970 to 9999.
+    /// The schedule that runs once, in the second of a timestamp or the next one; none outside of 1970 to
+    /// 9999.
     pub fn once(at: Timestamp) -> Option<Schedule> {
         let seconds = at.get().ceil();
         if !(0.0..search::END as f64).contains(&seconds) {
@@ -177,8 +180,8 @@ impl Schedule {
         self
     }
 
-    /// The seven fields of WorkKit, without the zone. None for a schedule of five or six fields whose days must
-    /// match both day fields (`0 0 */2 * 1`): in the seven fields either would do.
+    /// The seven fields of WorkKit, without the zone. None for a schedule of five or six fields whose days
+    /// must match both day fields (`0 0 */2 * 1`): in the seven fields either would do.
     pub fn canonical(&self) -> Option<String> {
         if !self.either_day && self.day_is_set() && self.weekday_is_set() {
             return None;
@@ -230,7 +233,8 @@ impl Schedule {
         text
     }
 
-    /// Six fields, for a schedule that the seven fields cannot express. It has all years and no nth occurrences.
+    /// Six fields, for a schedule that the seven fields cannot express. It has all years and no nth
+    /// occurrences.
     fn six_fields(&self) -> String {
         // One of the day fields begins with `*`, or days would match either of them.
         let (day, weekday) = if self.day & 1 << 1 != 0 {
@@ -249,8 +253,8 @@ impl Schedule {
 }
 
 impl fmt::Display for Schedule {
-    /// A text that [`Schedule::parse`] reads as the same schedule: the seven fields, or six where these cannot
-    /// express it, after `CRON_TZ=` and the zone if it is not UTC.
+    /// A text that [`Schedule::parse`] reads as the same schedule: the seven fields, or six where these
+    /// cannot express it, after `CRON_TZ=` and the zone if it is not UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.zone.is_utc() {
             write!(f, "CRON_TZ={} ", self.zone.name().unwrap_or("unnamed"))?;

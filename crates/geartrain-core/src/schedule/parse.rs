@@ -6,7 +6,8 @@ use super::{BadSchedule, Extension, Schedule, Zone};
 /// The order of the fields, and the rules that differ with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// WorkKit: `v/n` is the nth occurrence of a value, weekdays are 0 to 6, `?` is a day field without a value.
+    /// WorkKit: `v/n` is the nth occurrence of a value, weekdays are 0 to 6, `?` is a day field without a
+    /// value.
     Seven,
     /// Vixie cron, with or without seconds: weekdays are 0 to 7, and there is no `v/n`.
     Cron,
@@ -30,8 +31,9 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@annually", "0 0 1 1 *"),
 ];
 
-/// Whether a text is meant as a cron expression and not as a phrase. No phrase contains `*`, begins with a nickname
-/// or a prefix for the zone, or has five words of which the first two are digits, commas, hyphens and slashes.
+/// Whether a text is meant as a cron expression and not as a phrase. No phrase contains `*`, begins with a
+/// nickname or a prefix for the zone, or has five words of which the first two are digits, commas, hyphens
+/// and slashes.
 pub(super) fn looks_like_cron(text: &str) -> bool {
     let numeric = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || b"?,-/".contains(&byte));
     let mut bytes = text.bytes();
@@ -112,8 +114,8 @@ fn fields_of_cron(text: &str, start: usize) -> Result<Schedule, BadSchedule> {
     builder.build(text, start)
 }
 
-/// The fields and the bytes at which they begin. Blanks around them are refused: in WorkKit the text is part of
-/// the job's id, so none may be added or dropped.
+/// The fields and the bytes at which they begin. Blanks around them are refused: in WorkKit the text is part
+/// of the job's id, so none may be added or dropped.
 fn split(text: &str, start: usize) -> Result<Vec<(usize, &str)>, BadSchedule> {
     let blank = [' ', '\t'];
     if text.starts_with(blank) {
@@ -360,7 +362,8 @@ fn backwards(field: Field, first: u16, last: u16, form: Form) -> String {
     format!("the range runs backwards: write {},{}", part(first, largest), part(smallest, last))
 }
 
-/// A number of digits alone. Large ones saturate: as values they are out of range, as steps they select one value.
+/// A number of digits alone. Large ones saturate: as values they are out of range, as steps they select one
+/// value.
 fn number(text: &str) -> Option<u16> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -1,9 +1,9 @@
 //! The next run of a schedule. The search moves on by the largest field that does not match and never steps
 //! through seconds.
 //!
-//! Within a year of one kind (leap or not, and the weekday of 1 January) the days that match depend on the month
-//! alone. Months without a match are remembered for each of the 14 kinds, so that even a search through all years up
-//! to 9999 takes less than 0.1 ms; an impossible date is known in microseconds.
+//! Within a year of one kind (leap or not, and the weekday of 1 January) the days that match depend on the
+//! month alone. Months without a match are remembered for each of the 14 kinds, so that even a search through
+//! all years up to 9999 takes less than 0.1 ms; an impossible date is known in microseconds.
 
 use super::Schedule;
 use super::civil::{DAY_SECONDS, date_of, days_in_month, days_of, is_leap, weekday_of};
@@ -19,8 +19,8 @@ impl Schedule {
         if self.zone.is_utc() { self.civil_from(from) } else { self.zoned_from(&self.zone, from) }
     }
 
-    /// Whether every hour is selected. Such a schedule follows the clock through clock changes; the others have
-    /// times of day, which run once.
+    /// Whether every hour is selected. Such a schedule follows the clock through clock changes; the others
+    /// have times of day, which run once.
     pub(super) fn selects_every_hour(&self) -> bool {
         u64::from(self.hour) == Field::Hour.all() && self.nth(Field::Minute).next().is_none()
     }
@@ -205,8 +205,9 @@ impl Schedule {
     }
 }
 
-/// The minutes, hours and days of month in which a smaller field can match at all. Everything, unless there are
-/// nth occurrences: the minute decides about those of a second, the hour about those of a minute, and so on.
+/// The minutes, hours and days of month in which a smaller field can match at all. Everything, unless there
+/// are nth occurrences: the minute decides about those of a second, the hour about those of a minute, and so
+/// on.
 struct Times {
     minutes: u64,
     hours: u32,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jiff::tz::TimeZone;
+use jiff::tz::{Offset, TimeZone};
 
 use crate::Timestamp;
 
@@ -34,6 +34,18 @@ pub enum UnknownZone {
     NoDatabase(String),
 }
 
+fn is_utc_name(name: &str) -> bool {
+    ["utc", "z", "etc/utc"].iter().any(|utc| name.eq_ignore_ascii_case(utc))
+}
+
+fn unknown(name: &str) -> UnknownZone {
+    if jiff::tz::db().is_definitively_empty() {
+        UnknownZone::NoDatabase(name.to_owned())
+    } else {
+        UnknownZone::Name(name.to_owned())
+    }
+}
+
 /// Offsets are shorter than this, in seconds: 25:59:59 at most.
 pub(super) const OFFSET_BOUND: i64 = 26 * 3_600;
 
@@ -52,24 +64,26 @@ impl Zone {
 
     /// The zone with an IANA name, in any case; `UTC` and `Z` without the database.
     pub fn named(name: &str) -> Result<Zone, UnknownZone> {
-        if ["utc", "z", "etc/utc"].iter().any(|utc| name.eq_ignore_ascii_case(utc)) {
+        if is_utc_name(name) {
             return Ok(Zone::UTC);
         }
         match jiff::tz::db().get(name) {
             Ok(zone) if zone.iana_name().is_some() => Ok(Zone(zone)),
-            _ if jiff::tz::db().is_definitively_empty() => Err(UnknownZone::NoDatabase(name.to_owned())),
-            _ => Err(UnknownZone::Name(name.to_owned())),
+            _ => Err(unknown(name)),
         }
     }
 
-    /// The zone of this machine: `TZ`, or else the system's setting; none if neither is known. It reads the
-    /// environment and belongs to the edge of a program, like the clock.
-    pub fn system() -> Option<Zone> {
-        let zone = TimeZone::try_system().ok()?;
-        Some(match zone.iana_name() {
-            Some(name) if Zone::named(name).is_ok_and(|zone| zone.is_utc()) => Zone::UTC,
-            _ => Zone(zone),
-        })
+    /// The zone of this machine: `TZ`, or else the system's setting, or else UTC. A `TZ` that cannot be read
+    /// is an error. It reads the environment and belongs to the edge of a program, like the clock.
+    pub fn system() -> Result<Zone, UnknownZone> {
+        match TimeZone::try_system() {
+            Ok(zone) if zone.iana_name().is_some_and(is_utc_name) => Ok(Zone::UTC),
+            Ok(zone) => Ok(Zone(zone)),
+            Err(_) => match std::env::var_os("TZ").filter(|name| !name.is_empty()) {
+                Some(name) => Err(unknown(&name.to_string_lossy())),
+                None => Ok(Zone::UTC),
+            },
+        }
     }
 
     /// The IANA name; none for a zone of the machine that has no name.
@@ -82,14 +96,17 @@ impl Zone {
         self.0 == TimeZone::UTC
     }
 
-    /// A timestamp in this zone to the second, in RFC 3339 with the offset: `2026-03-29T03:00:00+02:00`.
+    /// A timestamp in this zone to the second, in RFC 3339 with the offset: `2026-03-29T03:00:00+02:00`. An
+    /// offset of zero is written `Z`.
     ///
     /// A timestamp outside of the years −9999 to 9999 is written in seconds since the epoch.
     pub fn format(&self, time: Timestamp) -> String {
         let seconds = time.get().floor();
         match jiff::Timestamp::from_second(seconds as i64) {
-            Ok(time) if self.is_utc() => time.to_string(),
-            Ok(time) => time.display_with_offset(self.0.to_offset(time)).to_string(),
+            Ok(time) => match self.0.to_offset(time) {
+                Offset::UTC => time.to_string(),
+                offset => time.display_with_offset(offset).to_string(),
+            },
             // jiff ends a day earlier than the calendar of the seven fields.
             Err(_) => super::utc_text(seconds).unwrap_or_else(|| time.to_string()),
         }

@@ -174,7 +174,8 @@ fn seven_fields_run_as_specified() {
     }
 }
 
-/// The example that WorkKit publishes: every 5 seconds from 9am to 5pm on every 2nd Sunday and every Wednesday.
+/// The example that WorkKit publishes: every 5 seconds from 9am to 5pm on every 2nd Sunday and every
+/// Wednesday.
 #[test]
 fn the_published_example_runs_38880_times() {
     let schedule = Schedule::parse("2014 3 * 0/2,3 9-17 * */5").unwrap();

@@ -1,6 +1,8 @@
 //! Plain-English times: what they mean, and what is refused.
 
-use geartrain_core::schedule::{BadSchedule, Schedule, When, Zone, Zones, parse_past, parse_span};
+use geartrain_core::schedule::{
+    BadSchedule, Schedule, When, Zone, Zones, parse_delay, parse_past, parse_span,
+};
 use geartrain_core::{Seconds, Timestamp};
 
 use super::{NOW, time, utc};
@@ -472,6 +474,12 @@ fn spans_are_durations_of_a_fixed_length() {
         assert_eq!(parse_span(text).ok(), (seconds != 0).then_some(Seconds::from(seconds)), "{text}");
     }
     assert!(parse_span("in 1 month").unwrap_err().reason.contains("no fixed length"));
+    let delay = |text: &str| parse_delay(text, time(NOW), &Zone::UTC);
+    assert_eq!(delay("in 1 month"), Ok(time("2014-04-05T09:34:16Z")));
+    assert_eq!(delay("90s"), Ok(time("2014-03-05T09:35:46Z")));
+    for text in ["7pm", "tomorrow", "2 hours ago", "", "now"] {
+        assert!(delay(text).is_err(), "{text}");
+    }
 }
 
 #[test]

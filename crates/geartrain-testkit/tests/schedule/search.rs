@@ -1,7 +1,7 @@
 //! Next runs against a slow search that shares no code with the fast one, and random texts for both parsers.
 //!
-//! The slow search reads the text of an expression again, steps through all seconds, counts occurrences on the
-//! calendar, and asks jiff for the local time of each second.
+//! The slow search reads the text of an expression again, steps through all seconds, counts occurrences on
+//! the calendar, and asks jiff for the local time of each second.
 
 use std::fmt::Write as _;
 

@@ -14,7 +14,7 @@ fn a_second_put_with_the_same_key_joins_the_first() {
     );
     assert_eq!(
         shell.json("put reports monthly --unique 2026-04"),
-        json!({ "jid": "a", "outcome": "coalesced", "coalesced": true })
+        json!({ "jid": "a", "outcome": "coalesced", "coalesced": true, "due": null })
     );
     let expected = json!({
         "jid": "a", "queue": "reports", "state": "waiting", "progress": null, "submissions": 3, "attached": 0,

@@ -1,13 +1,13 @@
 //! Plain-English times: a hand-written grammar that understands all of a phrase or refuses it.
 //!
-//! A phrase is split into words, in lower case; commas are blanks, and a final full stop is dropped. Every word is
-//! consumed, or the error points at the one that was not understood.
+//! A phrase is split into words, in lower case; commas are blanks, and a final full stop is dropped. Every
+//! word is consumed, or the error points at the one that was not understood.
 
+mod lexer;
 mod moment;
 mod recurrence;
-mod words;
 
-use words::Words;
+use lexer::Words;
 
 use super::{BadSchedule, Schedule, Zone, parse};
 use crate::{Seconds, Timestamp};
@@ -58,8 +58,9 @@ impl Default for Zones {
 }
 
 impl When {
-    /// Parses a phrase or a cron expression. A text is a cron expression if it contains `*`, begins with `CRON_TZ=`,
-    /// `TZ=` or a nickname such as `@daily`, or has five words or more of which the first two are numeric fields.
+    /// Parses a phrase or a cron expression. A text is a cron expression if it contains `*`, begins with
+    /// `CRON_TZ=`, `TZ=` or a nickname such as `@daily`, or has five words or more of which the first two are
+    /// numeric fields.
     ///
     /// A phrase that names a moment in the past is refused; `now` is the current second.
     pub fn parse(text: &str, now: Timestamp, zones: &Zones) -> Result<When, BadSchedule> {
@@ -81,14 +82,20 @@ impl When {
     }
 }
 
-/// Parses a phrase for a moment in the past: `yesterday`, `2 hours ago`, `2014-03-01`. A bare duration is that long
-/// ago, and a time of day, a weekday or a day of the year is the latest such moment up to now.
+/// Parses a phrase for a moment in the past: `yesterday`, `2 hours ago`, `2014-03-01`. A bare duration is
+/// that long ago, and a time of day, a weekday or a day of the year is the latest such moment up to now.
 pub fn parse_past(text: &str, now: Timestamp, zone: &Zone) -> Result<Timestamp, BadSchedule> {
     moment::moment(&mut Words::new(text), now, zone, moment::Direction::Back)
 }
 
-/// Parses a duration: `5 minutes`, `in 5 minutes`, `1h30m`, `half an hour`. Months and years have no fixed length
-/// and are refused.
+/// Parses a duration from now, also with months and years: the same day and time in the zone, or the last day
+/// of the month if it has no such day.
+pub fn parse_delay(text: &str, now: Timestamp, zone: &Zone) -> Result<Timestamp, BadSchedule> {
+    moment::delay(&mut Words::new(text), now, zone)
+}
+
+/// Parses a duration: `5 minutes`, `in 5 minutes`, `1h30m`, `half an hour`. Months and years have no fixed
+/// length and are refused.
 pub fn parse_span(text: &str) -> Result<Seconds, BadSchedule> {
     moment::span(&mut Words::new(text))
 }

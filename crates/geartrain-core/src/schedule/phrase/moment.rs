@@ -6,7 +6,7 @@ use jiff::tz::AmbiguousOffset;
 
 use super::super::fields::weekday_name;
 use super::super::{BadSchedule, Zone};
-use super::words::{Clock, Unit, Words, all_digits, clock_parts, month, number, unit, weekday};
+use super::lexer::{Clock, Unit, Words, all_digits, clock_parts, month, number, unit, weekday};
 use crate::{Seconds, Timestamp};
 
 /// On which side of now a moment lies.
@@ -20,6 +20,8 @@ pub(super) enum Direction {
 
 const EXPECTED: &str = "not understood: expected a time such as 7pm tomorrow, friday at 18:00, 2026-11-17, in 5 \
                         minutes or every monday at 9am";
+
+const EXPECTED_DURATION: &str = "expected a duration such as 5 minutes, 1h30m or half an hour";
 
 /// The longest duration, in seconds: more than the calendar has.
 const SECONDS_MAX: u64 = 10_000 * 366 * 86_400;
@@ -50,8 +52,7 @@ struct Duration {
 pub(super) fn span(words: &mut Words<'_>) -> Result<Seconds, BadSchedule> {
     words.eat(&["in"]);
     let start = words.index();
-    let duration = duration(words)?
-        .ok_or_else(|| words.bad("expected a duration such as 5 minutes, 1h30m or half an hour"))?;
+    let duration = duration(words)?.ok_or_else(|| words.bad(EXPECTED_DURATION))?;
     if duration.months > 0 {
         return Err(words.bad_since(start, "a month or a year has no fixed length: write days or weeks"));
     }
@@ -66,13 +67,14 @@ pub(super) fn moment(
     zone: &Zone,
     direction: Direction,
 ) -> Result<Timestamp, BadSchedule> {
-    let whole = now.get().floor();
-    // The bounds of jiff's timestamps, with a margin for offsets.
-    if !(-3e11..2.5e11).contains(&whole) {
-        return Err(words.bad("the current time is out of the calendar"));
-    }
-    let parser = Moment { now: whole as i64, fraction: now.get() > whole, direction };
-    let seconds = parser.parse(words, zone)?;
+    let seconds = Moment::new(words, now, direction)?.parse(words, zone)?;
+    Ok(Timestamp::saturating(seconds as f64))
+}
+
+/// Parses a duration from now, all words of it.
+pub(super) fn delay(words: &mut Words<'_>, now: Timestamp, zone: &Zone) -> Result<Timestamp, BadSchedule> {
+    let seconds = Moment::new(words, now, Direction::Ahead)?.duration(words, zone)?;
+    let seconds = seconds.ok_or_else(|| words.bad(EXPECTED_DURATION))?;
     Ok(Timestamp::saturating(seconds as f64))
 }
 
@@ -85,6 +87,15 @@ struct Moment {
 }
 
 impl Moment {
+    fn new(words: &Words<'_>, now: Timestamp, direction: Direction) -> Result<Moment, BadSchedule> {
+        let whole = now.get().floor();
+        // The bounds of jiff's timestamps, with a margin for offsets.
+        if !(-3e11..2.5e11).contains(&whole) {
+            return Err(words.bad("the current time is out of the calendar"));
+        }
+        Ok(Moment { now: whole as i64, fraction: now.get() > whole, direction })
+    }
+
     fn parse(&self, words: &mut Words<'_>, zone: &Zone) -> Result<i64, BadSchedule> {
         if words.is_done() {
             return Err(words.bad("expected a time such as 7pm tomorrow or in 5 minutes"));
@@ -385,8 +396,8 @@ impl Moment {
         }
     }
 
-    /// The instant of a civil time if it is on the right side of now. A time that a clock change skips or doubles is
-    /// refused; a date alone begins with its first instant.
+    /// The instant of a civil time if it is on the right side of now. A time that a clock change skips or
+    /// doubles is refused; a date alone begins with its first instant.
     fn on(
         &self,
         words: &Words<'_>,

@@ -1,8 +1,8 @@
 //! Recurrences, as far as the seven fields can hold them.
 
 use super::super::{BadSchedule, Schedule, Zone};
+use super::lexer::{Clock, Unit, Words, number, unit, weekday, weekday_plural};
 use super::moment::day_and_month;
-use super::words::{Clock, Unit, Words, number, unit, weekday, weekday_plural};
 
 /// Weekdays as the text of their field.
 const WORKING_DAYS: &str = "1-5";

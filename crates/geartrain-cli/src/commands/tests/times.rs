@@ -1,0 +1,102 @@
+//! Times in words: `--at`, `--in`, `--expires`, `--zone` and `next`.
+
+use serde_json::json;
+
+use super::{Shell, shell};
+use crate::timestamp;
+
+/// Runs a command whose last argument has blanks in it, with --json.
+fn json_of(shell: &Shell, line: &str, last: &str) -> serde_json::Value {
+    let printed = shell.try_run(line, &[last, "--json"]);
+    assert_eq!((printed.code, printed.err.as_str()), (0, ""), "{line} {last}");
+    serde_json::from_str(&printed.out).unwrap()
+}
+
+#[test]
+fn a_put_takes_phrases_and_shows_the_time_that_they_mean() {
+    let shell = shell();
+    let put = |line: &str, last: &str| shell.try_run(line, &[last]);
+    let printed = put("put mail k --jid j1 --zone Europe/Berlin --at", "2100-01-01 01:00");
+    assert_eq!((printed.out.as_str(), printed.code), ("j1\n", 0));
+    assert!(printed.err.starts_with("geartrain: due in "), "{}", printed.err);
+    assert!(printed.err.contains("(2100-01-01T00:00:00Z)"), "{}", printed.err);
+    assert_eq!(shell.json("get j1")["due"].as_f64().map(f64::round), Some(4_102_444_800.0));
+
+    let printed = shell.try_run("put mail k --jid j2 --json --at", &["tomorrow at noon utc"]);
+    let view: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
+    assert_eq!(printed.err, "");
+    let noon = timestamp::now().day().get() + 129_600.0;
+    assert_eq!(view["due"].as_f64(), Some(noon));
+    assert_eq!(shell.json("get j2")["due"].as_f64().map(f64::round), Some(noon));
+
+    let printed = put("put mail k --jid j3 --in", "5 minutes");
+    assert!(
+        printed.err.starts_with("geartrain: due in 5m (") || printed.err.contains("in 4m59s"),
+        "{}",
+        printed.err
+    );
+    let left = shell.json("get j3")["due"].as_f64().unwrap() - timestamp::now().get();
+    assert!((240.0..=300.0).contains(&left), "{left}");
+
+    let view = json_of(&shell, "put mail k --jid j4 --in", "1 month");
+    let left = view["due"].as_f64().unwrap() - timestamp::now().get();
+    assert!((27.9 * 86_400.0..=31.1 * 86_400.0).contains(&left), "{left}");
+
+    // The old forms print nothing beside the jid.
+    for line in ["put mail k --jid j5 --in 1h30m", "put mail k --jid j6 --at 2100-01-01T00:00:00Z"] {
+        assert_eq!(shell.try_run(line, &[]).err, "");
+    }
+    // An exact time in the past means now, a phrase is refused.
+    assert_eq!(shell.run("put mail k --jid j7 --at 2014-03-06T19:00:00Z"), "j7\n");
+    let arguments = ["geartrain", "put", "mail", "k", "--at", "yesterday"];
+    assert!(crate::args::parse(arguments).unwrap_err().to_string().contains("in the past"));
+
+    for (text, why) in [("5 minutes tomorrow", "\"tomorrow\" at byte 10"), ("7pm", "is not a duration")] {
+        let arguments = ["geartrain", "put", "mail", "k", "--in", text];
+        assert!(crate::args::parse(arguments).unwrap_err().to_string().contains(why), "{text}");
+    }
+
+    let printed = put("put mail k --jid j8 --expires", "tomorrow");
+    assert!(printed.err.contains("expires in "), "{}", printed.err);
+    let printed = put("recur add mail k --jid r1 --every 1d --at", "7pm tomorrow");
+    assert!(printed.err.contains("due in "), "{}", printed.err);
+    let view = json_of(&shell, "put mail k --jid r2 --in 5m --every", "2 hours");
+    assert_eq!(view["outcome"], "recurring");
+    assert_eq!(shell.json("recur get r2")["every"], json!(7_200));
+}
+
+#[test]
+fn next_previews_recurrences_and_moments() {
+    let shell = shell();
+    let line = "next --from 2014-03-05T09:34:16Z";
+    assert_eq!(
+        json_of(&shell, &format!("{line} --count 2"), "every 2nd sunday at 7pm"),
+        json!({ "kind": "recurring", "cron": "* * * 0/2 19 0 0", "zone": "UTC",
+            "moments": [1_394_391_600_i64, 1_395_601_200_i64] })
+    );
+    assert_eq!(
+        json_of(&shell, &format!("{line} --zone Europe/Berlin --count 1"), "weekdays at 9:00"),
+        json!({ "kind": "recurring", "cron": "* * * 1-5 9 0 0", "zone": "Europe/Berlin",
+            "moments": [1_394_092_800_i64] })
+    );
+    // Seven fields have no way to say that both day fields must match.
+    assert_eq!(json_of(&shell, line, "0 0 */2 * 1")["cron"], json!(null));
+    assert_eq!(
+        json_of(&shell, &format!("{line} --utc"), "7pm tomorrow"),
+        json!({ "kind": "once", "cron": "2014 3 6 * 19 0 0", "zone": "UTC", "moments": [1_394_132_400_i64] })
+    );
+    // The runs end with the year.
+    assert_eq!(json_of(&shell, line, "2014-2016/2 3 1 * 0 0 0")["moments"], json!([1_456_790_400_i64]));
+    let printed =
+        shell.try_run("next --from 2026-10-24T22:00:00Z --count 2", &["CRON_TZ=Europe/Berlin 30 2 * * *"]);
+    assert_eq!(printed.err, "geartrain: recurs: * * * * 2 30 0 in Europe/Berlin\n");
+    let shown: Vec<&str> = printed.out.lines().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(shown, ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]);
+    assert!(printed.out.contains("Sunday"), "{}", printed.out);
+    let never = shell.try_run("next", &["2013 1 1 * 0 0 0"]);
+    assert_eq!(never.code, 1);
+    assert!(never.err.contains("has no moment from "), "{}", never.err);
+    let bad = shell.try_run("next", &["every other friday"]);
+    assert_eq!(bad.code, 2);
+    assert!(bad.err.contains("\"other\" at byte 6: ambiguous"), "{}", bad.err);
+}
