@@ -418,7 +418,7 @@ impl From<CommandError> for Failure {
 
 impl From<PoolError> for Failure {
     fn from(error: PoolError) -> Failure {
-        Failure::Usage(error.to_string())
+        Failure::Program(error.to_string())
     }
 }
 
