@@ -43,9 +43,9 @@ use crate::{duration, password, text};
 
 Each job starts the program in an empty directory of its own. The payload is its standard input, its standard
 output is the result. Exit code 0 completes the job, 75 retries it, 64 fails it for good, any other retries it as
-its backoff says. GEARTRAIN_JOB_JID, _QUEUE, _KLASS, _ATTEMPT, _PRIORITY, _TAGS, _WORKER, _TOKEN and _DEADLINE tell
-about the job. `geartrain progress 3/10` and `geartrain log TEXT` need no job id inside, and lines
-`progress 3/10` or `log TEXT` on descriptor 3 do the same.
+its backoff says. GEARTRAIN_JOB_JID, _QUEUE, _KLASS, _ATTEMPT, _PRIORITY, _TAGS, _WORKER, _TOKEN, _DEADLINE and
+_TRACEPARENT tell about the job. `geartrain progress 3/10` and `geartrain log TEXT` need no job id inside, and
+lines `progress 3/10` or `log TEXT` on descriptor 3 do the same; `group NAME` there names the group of a failure.
 
 With --model pool, programs are long-lived and get one job after the other as JSON lines. With --push, no program
 is started: each job is an HTTP POST, whose response completes it (2xx, with the body as the result) or retries it.

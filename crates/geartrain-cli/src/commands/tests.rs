@@ -146,6 +146,7 @@ fn a_job_goes_from_put_to_complete() {
         "tracked",
         "due",
         "lock",
+        "progress",
         "completed",
         "failure",
         "dependencies",

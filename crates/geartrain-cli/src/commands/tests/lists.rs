@@ -215,15 +215,16 @@ fn names_of_queues_that_do_not_exist_are_remarked_on() {
 }
 
 #[test]
-fn names_of_workers_that_do_not_exist_are_remarked_on() {
+fn names_of_workers_that_do_not_exist_are_refused() {
     let shell = shell();
     shell.put_many("mail", 1);
     shell.pop("mail");
-    for line in ["worker-lost nope", "forget worker nope"] {
+    for line in ["worker-lost nope", "forget worker nope", "workers nope"] {
         let refused = shell.refused(line);
         assert!(refused.contains("there is no worker nope; `geartrain workers` lists"), "{line}: {refused}");
     }
-    assert!(shell.remarks("workers nope").contains("there is no worker nope"));
+    let listed = shell.try_run("workers nope --json", &[]);
+    assert_eq!((listed.code, listed.out.as_str()), (1, "[]\n"));
     let printed = shell.try_run("worker-lost nope --json", &[]);
     assert_eq!((printed.code, printed.out.as_str()), (1, "{\"jids\":[],\"worker\":\"nope\"}\n"));
     assert_eq!(shell.remarks("worker-lost w1"), "");
