@@ -66,6 +66,15 @@ pub(crate) fn verdict(
             return Err(retry(with_stderr(message.to_owned()), format!("{queue}-result-not-closed")));
         }
     }
+    // The queue discards these verdicts; the message is for the worker's log.
+    let taken_away = match interruption {
+        Some(Interruption::Cancelled) => Some("the job was cancelled"),
+        Some(Interruption::LockLost) => Some("the lock of the job is lost"),
+        _ => None,
+    };
+    if let Some(why) = taken_away {
+        return Err(JobError::release(format!("the program was stopped: {why}")));
+    }
     if interruption == Some(Interruption::TimedOut) {
         let message = with_stderr("the program was stopped: it took too long".to_owned());
         return Err(retry(message, format!("{queue}-timeout")));
