@@ -278,7 +278,7 @@ mod tests {
         }
 
         async fn connect(&self) -> Client {
-            connect(&format!("embedded:{}", self.0.display())).await.unwrap()
+            connect(&format!("embedded:{}", self.0.display())).await.expect("the directory can be opened")
         }
     }
 

@@ -291,6 +291,29 @@ fn failed_jobs_are_listed_with_their_messages() {
 }
 
 #[test]
+fn stats_count_failed_jobs_by_the_rule_of_qless() {
+    let shell = shell();
+    let failed = |count: u32| {
+        let failed = format!("failures 1, failed jobs that were not put again or cancelled {count}\n");
+        let stats = shell.run("stats mail");
+        assert!(stats.ends_with(&failed), "{stats}");
+    };
+    shell.run("put mail k --jid j1");
+    assert_eq!(shell.run("queues").lines().nth(1).unwrap().split_whitespace().nth(7), Some("0"));
+    shell.pop("mail");
+    shell.run("progress j1 3/10 --worker w1");
+    assert_eq!(shell.json("get j1")["progress"]["percent"], 30);
+    shell.run("fail j1 smtp 451 --worker w1");
+    assert_eq!(shell.run("queues").lines().nth(1).unwrap().split_whitespace().nth(7), Some("1"));
+    failed(1);
+    // Into a named queue it is Qless's call, which leaves the statistics of the day alone.
+    shell.run("unfail smtp --queue mail");
+    failed(1);
+    shell.run("cancel j1");
+    failed(1);
+}
+
+#[test]
 fn lists_fit_the_terminal_and_are_whole_without_one() {
     let mut shell = shell();
     let queue = "kundenbestellungen-größe-日本語-".repeat(3);
