@@ -203,23 +203,23 @@ impl Filter {
 
     /// Whether the payload terms are true of a payload. A payload that is not JSON matches none.
     pub fn matches_payload(&self, payload: &Payload) -> bool {
-        self.matches_bytes(payload.bytes())
+        self.payload_verdict(payload) == Some(true)
     }
 
-    /// The same for the payload's bytes.
-    pub(crate) fn matches_bytes(&self, payload: &[u8]) -> bool {
+    /// The same, and `None` if the filter has payload terms and the payload is not JSON.
+    pub fn payload_verdict(&self, payload: &Payload) -> Option<bool> {
         if !self.needs_payload() {
-            return true;
+            return Some(true);
         }
+        let text = std::str::from_utf8(payload.bytes()).ok()?;
         // Bytes that are not JSON are wrapped in JSON on a Redis. What looks wrapped matches nowhere.
-        let Ok(text) = std::str::from_utf8(payload) else { return false };
         if !json::is_json_text(text) || crate::payload::unwrap_bytes(text).is_some() {
-            return false;
+            return None;
         }
-        self.terms.iter().all(|term| match term {
+        Some(self.terms.iter().all(|term| match term {
             Term::Args(path, value) => json::at_path(text, path).is_some_and(|raw| value.equals(raw)),
             _ => true,
-        })
+        }))
     }
 
     /// Checks a filter that was not parsed from text. The error says what is wrong.

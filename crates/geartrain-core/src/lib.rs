@@ -9,6 +9,7 @@
 //! - Submitting and running: [`Put`], [`PutOptions`], [`Pop`], [`Heartbeat`], [`Complete`], [`Fail`],
 //!   [`Retry`].
 //! - Waiting for results: [`Attach`], [`ResultStream`], [`StoredResult`].
+//! - Cron expressions and plain-English times: [`schedule`].
 //! - Observing: [`Subscription`], [`Why`], [`Stats`].
 
 mod attempt;
@@ -28,6 +29,7 @@ mod number;
 mod options;
 mod payload;
 mod result_stream;
+pub mod schedule;
 mod time;
 mod traceparent;
 mod url;

@@ -74,7 +74,8 @@ local function begin(of_prefix)
   cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},
     quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {},
     order = {}, days = {}, capabilities = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {},
-    watched = {}, empty = {}, typed = {}, swept = {}, measured = {}, lined = {} }
+    watched = {}, empty = {}, typed = {}, swept = {}, searched = {}, named = {}, measured = {},
+    forgotten = {}, lined = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, deliveries = {}, ready = {} }
 end

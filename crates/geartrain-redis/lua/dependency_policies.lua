@@ -207,22 +207,50 @@ function policies.take_dropped(of, group)
   return again
 end
 
+-- Whether jobs depend on each other in a cycle: one by one, those without open dependencies are removed.
+local function has_cycle(jids, dependents, open)
+  local free = {}
+  for jid in pairs(set_of(jids)) do
+    if not open[jid] then free[#free + 1] = jid end
+  end
+  while #free > 0 do
+    for _, dependent in ipairs(dependents[table.remove(free)]) do
+      open[dependent] = open[dependent] - 1
+      if open[dependent] == 0 then
+        open[dependent] = nil
+        free[#free + 1] = dependent
+      end
+    end
+  end
+  return next(open) ~= nil
+end
+
 -- The jobs and all that depend on them, directly or through others.
 function policies.with_dependents(given)
   local jids, seen, place = {}, set_of(given), 1
+  local dependents, open = {}, {} -- of each job: its dependents, and how many of its dependencies are among the jobs
   for at, jid in ipairs(given) do jids[at] = jid end
   while jids[place] do
     if #jids > CASCADE_MAX then
       bad('cascade', 'would cancel more than ' .. CASCADE_MAX .. ' jobs; cancel some of those that depend on '
         .. jids[place] .. ' first')
     end
-    for _, dependent in ipairs(job.dependents(jids[place])) do
-      if not seen[dependent] then
-        seen[dependent] = true
-        jids[#jids + 1] = dependent
+    local jid = jids[place]
+    if not dependents[jid] then
+      dependents[jid] = job.dependents(jid)
+      for _, dependent in ipairs(dependents[jid]) do
+        open[dependent] = (open[dependent] or 0) + 1
+        if not seen[dependent] then
+          seen[dependent] = true
+          jids[#jids + 1] = dependent
+        end
       end
     end
     place = place + 1
+  end
+  if has_cycle(jids, dependents, open) then
+    bad('cascade', 'would go round a cycle of dependencies; cancel the jobs of the cycle by their jids, without a '
+      .. 'cascade')
   end
   return jids
 end

@@ -10,6 +10,7 @@ local function flush()
   end
   if failed then error(failed) end
   if cache.new_tokens then call('SET', key.token, string.format('%.0f', cache.token)) end
+  if next(cache.forgotten) then klasses.flush() end
   if next(cache.order) then order.flush() end
   if next(cache.days) then stats.flush() end
 end

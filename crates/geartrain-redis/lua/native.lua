@@ -760,7 +760,8 @@ local function park(process, number, asked, seconds)
   -- The last attempt of a pop is not parked again.
   if seconds and seconds <= 0 then parked.unpark(process, number) else parked.park(process, number,
     klasses.lines(of)) end
-  return '\129' .. pack('Asleep') .. '\145' .. pack(read.next_due(asked[1]))
+  -- While an index by klass is unfinished, the next request goes on with it at once.
+  return '\129' .. pack('Asleep') .. '\145' .. pack(cache.unfinished and now or read.next_due(asked[1]))
 end
 
 function requests.Wait(fields)

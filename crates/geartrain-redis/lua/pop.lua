@@ -59,6 +59,7 @@ end
 -- The first job of a queue, which stays there, or nil. Prefetches some of those behind it.
 local function first_waiting(queue)
   local ahead = cache.ahead[queue]
+  if ahead and ahead.list then ahead = nil end -- of klasses
   if not ahead or ahead.at > #ahead then
     local count = ahead and ahead.count * 4 or cache.wanted or 1
     if count > AHEAD_MAX then count = AHEAD_MAX end
@@ -79,21 +80,25 @@ end
 -- The same for a pop that is restricted to klasses.
 local function next_unexpired_of(queue, late, list, set)
   while true do
-    local jid = klasses.first(queue, list)
+    local jid, klass = klasses.first(queue, list)
     if not jid then
       if late.left == LATE_MAX then return nil end
       pop.promote(queue, 1, set)
-      jid = klasses.first(queue, list)
+      jid, klass = klasses.first(queue, list)
       if not jid then return nil end
     end
     local at = key.job .. jid
     local found = job.read_waiting(at)
-    local of = found[7] and job.waiting(jid, at, found)
-    if not of or not put_options.expired_since(of) then return jid, at, found end
-    if late.left == 0 then return nil end
-    late.left = late.left - 1
-    finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
-    klasses.take(queue, jid, found[10])
+    if found[10] ~= klass then
+      klasses.correct(queue, jid, klass, found[10])
+    else
+      local of = found[7] and job.waiting(jid, at, found)
+      if not of or not put_options.expired_since(of) then return jid, at, found end
+      if late.left == 0 then return nil end
+      late.left = late.left - 1
+      finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+      klasses.take(queue, jid, klass)
+    end
   end
 end
 

@@ -96,7 +96,7 @@ local function matches_value(data, path, value)
     data = data:gsub('([%[,:]%s*)(' .. LONG_NUMBER .. ')%f[%s,%]}]', '%1"%2"')
   end
   local read, found = pcall(cjson.decode, data)
-  if not read then return false end
+  if not read then return nil end
   for _, name in ipairs(path) do
     if type(found) ~= 'table' then return false end
     local inner = found[name]
@@ -106,11 +106,13 @@ local function matches_value(data, path, value)
   return equals(found, kind, text)
 end
 
+-- Whether the payload terms are true; nil if the payload is not JSON.
 local function matches_payload(filter, data)
   if #filter.args == 0 then return true end
-  if not data or (data:sub(1, 11) == '{"$bytes":"' and data:sub(-2) == '"}') then return false end
+  if not data or (data:sub(1, 11) == '{"$bytes":"' and data:sub(-2) == '"}') then return nil end
   for _, term in ipairs(filter.args) do
-    if not matches_value(data, term[1], term[2]) then return false end
+    local matches = matches_value(data, term[1], term[2])
+    if not matches then return matches end
   end
   return true
 end
@@ -180,7 +182,8 @@ local function all_are(named, value)
   return true
 end
 
--- Whether a filter selects a job; `known` is its state, if the caller knows it.
+-- Whether a filter selects a job; `known` is its state, if the caller knows it. Nil if all but the payload terms
+-- are true, and the payload is not JSON.
 local function is_selected(filter, of, known, payload_matches)
   if not all_are(filter.klasses, of.klass) then return false end
   if filter.states[1] then
@@ -211,7 +214,8 @@ local function is_selected(filter, of, known, payload_matches)
   for _, term in ipairs(filter.attempts) do
     if not compare[term[1]](attempts_of(of), term[2]) then return false end
   end
-  return payload_matches or matches_payload(filter, of.data)
+  if payload_matches then return true end
+  return matches_payload(filter, of.data)
 end
 
 local function shown(of)
@@ -392,7 +396,7 @@ local function walk(filter, after, count)
   local segments = segments_of(filter, source)
   if not segments then read_cursor('') end
   local resumed = cursor and { cursor[2], cursor[3], cursor[4] }
-  local found, examined, steps = {}, 0, 0
+  local found, examined, steps = { not_json = 0 }, 0, 0
   for _, segment in ipairs(segments) do
     if not resumed or not is_before(segment.id, resumed) then
       local stop = { source = source, segment = segment, place = 0, examined = {} }
@@ -414,7 +418,9 @@ local function walk(filter, after, count)
           stop.examined[#stop.examined + 1] = jid
           local of = job.load(jid, #filter.args > 0)
           if of and of.data then steps = steps + floor(#of.data / BYTES_PER_STEP) end
-          if of and is_selected(filter, of, segment.known) then found[#found + 1] = of end
+          local selected = of and is_selected(filter, of, segment.known)
+          if selected then found[#found + 1] = of end
+          if of and selected == nil then found.not_json = found.not_json + 1 end
         end
       until #jids < CHUNK
       if steps >= STEPS_MAX then
@@ -461,7 +467,7 @@ function select.select(terms, after, count)
   local jobs = {}
   for place, of in ipairs(found) do jobs[place] = shown(of) end
   table.sort(jobs, by_put)
-  return { jobs = jobs, next = cursor_of(stop), examined = examined }
+  return { jobs = jobs, next = cursor_of(stop), examined = examined, not_json = found.not_json }
 end
 
 -- Bulk changes ----------------------------------------------------------------------------------------------

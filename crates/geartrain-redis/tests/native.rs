@@ -388,6 +388,70 @@ fn jobs_of_foreign_scripts_are_popped_by_their_klass() {
     assert_eq!(pop(&mut queue_system, "k").as_deref(), Some("x000"), "the priority of the first was lowered");
 }
 
+/// The index by klass is built over several calls. Until it is complete, a parked pop is due again at once.
+#[test]
+fn a_klass_behind_many_other_jobs_is_found_by_a_bounded_number_of_calls() {
+    let mut queue_system = Queue::start();
+    let klass = |name: &str| Klass::new(name).unwrap();
+    for first in (0..25_000).step_by(5_000) {
+        queue_system.batch(0, (first..first + 5_000).map(|number| put(&number.to_string()).into()).collect());
+    }
+    queue_system.at(1, Put { klass: klass("rare"), ..put("rare") });
+    let pop = || Pop { klasses: Some(vec![klass("rare")]), ..Pop::new(queue(), worker("w")) };
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        match queue_system.wait_for("p", 1, pop()) {
+            ParkReply::Popped(reply) => break assert_eq!(reply.jobs[0].jid, jid("rare")),
+            ParkReply::Parked { next } => assert_eq!(next, Some(Timestamp::ZERO), "it goes on at once"),
+            other => panic!("{other:?}"),
+        }
+        assert!(calls < 10, "the index is not complete after {calls} calls");
+    }
+    let asleep = queue_system.wait_for("p", 2, pop());
+    let at_once = Some(Timestamp::ZERO);
+    assert!(
+        matches!(asleep, ParkReply::Parked { next } if next != at_once),
+        "the index is complete: {asleep:?}"
+    );
+}
+
+/// A foreign script popped one job and put another, so that counts tell nothing.
+#[test]
+fn a_job_that_a_foreign_script_exchanged_for_another_is_found_by_its_klass() {
+    let mut queue_system = Queue::start();
+    let klasses = Some(vec![Klass::new("k").unwrap()]);
+    let pop = || Pop { klasses: klasses.clone(), ..Pop::new(queue(), worker("w")) };
+    queue_system.batch(0, vec![put("a").into(), put("b").into(), put("c").into()]);
+    assert!(matches!(queue_system.at(1, pop()), Reply::Pop(reply) if reply.jobs[0].jid == jid("a")));
+    queue_system.redis(&["ZREM", "ql:q:q-work", "c"]);
+    let foreign =
+        ["HSET", "ql:j:f", "jid", "f", "klass", "k", "queue", "q", "state", "waiting", "data", "{}"];
+    queue_system
+        .redis(&[&foreign[..], &["priority", "-9", "retries", "5", "remaining", "5", "tags", "[]"]].concat());
+    queue_system.redis(&["ZADD", "ql:q:q-work", "-9", "f"]);
+    for expected in ["b", "f"] {
+        match queue_system.at(1, pop()) {
+            Reply::Pop(reply) => assert_eq!(reply.jobs[0].jid, jid(expected)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The index is derived, so a key of it with another type is replaced.
+#[test]
+fn an_index_key_of_another_type_is_replaced() {
+    let mut queue_system = Queue::start();
+    let klasses = Some(vec![Klass::new("k").unwrap()]);
+    let pop = || Pop { klasses: klasses.clone(), ..Pop::new(queue(), worker("w")) };
+    queue_system.at(0, put("a"));
+    queue_system.redis(&["SET", "gt:work:1:q:k", "text"]);
+    assert!(matches!(queue_system.at(1, pop()), Reply::Pop(reply) if reply.jobs[0].jid == jid("a")));
+    queue_system.redis(&["SET", "gt:work:1:q:k", "text"]);
+    assert_eq!(queue_system.at(1, put("b")), Reply::Put(PutReply::Created));
+    assert!(matches!(queue_system.at(1, pop()), Reply::Pop(reply) if reply.jobs[0].jid == jid("b")));
+}
+
 /// A foreign script that puts a cancelled job anew does not know of tombstones.
 #[test]
 fn a_job_that_a_foreign_script_put_anew_is_not_a_cancelled_one() {

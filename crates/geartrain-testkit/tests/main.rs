@@ -7,6 +7,7 @@ mod engine_and_model;
 mod names;
 mod options_page;
 mod policy_steps;
+mod schedule;
 mod snapshot;
 mod tidy;
 mod wire;

@@ -11,6 +11,7 @@ pub struct Selection {
     /// The next page; none after the last.
     ask: Option<Select>,
     read: VecDeque<Selected>,
+    not_json: u64,
 }
 
 impl Selection {
@@ -36,7 +37,14 @@ impl Selection {
             Some(next) => ask.after = Some(next),
             None => self.ask = None,
         }
+        self.not_json += page.not_json;
         Ok(Some(page.jobs))
+    }
+
+    /// Jobs so far of which the filter's other terms are true, but whose payload is not JSON, so that a term such
+    /// as `args.user.id=42` cannot be decided.
+    pub fn not_json(&self) -> u64 {
+        self.not_json
     }
 }
 
@@ -96,7 +104,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub fn select(&self, filter: Filter) -> Selection {
-        Selection { client: self.clone(), ask: Some(Select::new(filter)), read: VecDeque::new() }
+        Selection { client: self.clone(), ask: Some(Select::new(filter)), read: VecDeque::new(), not_json: 0 }
     }
 
     /// Changes the jobs that a filter selects, all of them if it has no term. Nothing is done before the

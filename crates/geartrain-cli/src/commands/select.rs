@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use geartrain::{
-    BulkAct, Client, Count, Filter, GetMany, Jid, Job, Rate, Refusal, SELECT_MAX, Selected, Timestamp,
+    BulkAct, Client, Count, Filter, GetMany, Jid, Job, Rate, Refusal, SELECT_MAX, Selected, Selection,
+    Timestamp,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -129,6 +130,7 @@ pub(super) async fn page(
     {
         jids.extend(page.into_iter().map(|job| job.jid));
     }
+    check_json(&selection)?;
     let total = match jids.len() > end {
         true => Total::AtLeast(end as u64 + 1),
         false => Total::Exactly(jids.len() as u64),
@@ -214,7 +216,21 @@ async fn count_matching(client: &Client, filter: &Filter) -> Result<(u64, Vec<Se
         let missing = SAMPLES - samples.len();
         samples.extend(page.into_iter().take(missing));
     }
+    check_json(&selection)?;
     Ok((matching, samples))
+}
+
+/// Fails if payloads could not be compared.
+fn check_json(selection: &Selection) -> Result<(), Failure> {
+    match selection.not_json() {
+        0 => Ok(()),
+        jobs => Err(Failure::Refused(format!(
+            "the filter compares payloads as JSON, and that of {} is not JSON; add a klass or a queue to the filter \
+             that leaves {} out",
+            count(jobs, "job"),
+            if jobs == 1 { "it" } else { "these" },
+        ))),
+    }
 }
 
 fn is_confirmed(

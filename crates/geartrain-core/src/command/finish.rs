@@ -149,7 +149,7 @@ pub struct Cancel {
     #[serde(default)]
     pub because: Option<String>,
     /// Whether the jobs that depend on them are cancelled too, and those that depend on these; at most
-    /// [`CASCADE_MAX`] jobs in all.
+    /// [`CASCADE_MAX`] jobs in all. Refused if they depend on each other in a cycle.
     #[serde(default)]
     pub cascade: bool,
 }

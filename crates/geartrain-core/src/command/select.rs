@@ -48,6 +48,10 @@ pub struct SelectReply {
     pub next: Option<Cursor>,
     /// How many jobs were examined.
     pub examined: u64,
+    /// Jobs of which all is true but the payload terms, because their payload is not JSON. Payloads in files of
+    /// their own are not counted.
+    #[serde(default)]
+    pub not_json: u64,
     /// Jobs whose payloads the store has yet to read, to see whether the filter selects them.
     #[serde(skip)]
     pub unread: Option<Box<Unread>>,

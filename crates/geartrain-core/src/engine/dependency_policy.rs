@@ -5,7 +5,7 @@
 //! one, the first by jid first. A job that fails in this way may have dependents in turn. A command applies
 //! [`STEPS_MAX`] policies; the next commands and ticks apply the rest.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Delta, Effects, Engine, RowId};
 use crate::{CASCADE_MAX, Cancel, Command, DependencyPolicy, FailedBy, Jid, Refusal, Timestamp};
@@ -108,7 +108,36 @@ impl Engine {
             dependents.sort_unstable();
             jids.extend(dependents);
         }
-        Ok(jids)
+        match self.has_cycle(&seen) {
+            true => Err(Refusal::BadArgument {
+                what: "cascade".into(),
+                why: "would go round a cycle of dependencies; cancel the jobs of the cycle by their jids, without \
+                      a cascade"
+                    .into(),
+            }),
+            false => Ok(jids),
+        }
+    }
+
+    /// Whether jobs depend on each other in a cycle: one by one, those without open dependencies are removed.
+    fn has_cycle(&self, jobs: &HashSet<RowId>) -> bool {
+        let mut open: HashMap<RowId, usize> = HashMap::new();
+        jobs.iter()
+            .flat_map(|row| self.state.dependents(*row))
+            .for_each(|of| *open.entry(of).or_default() += 1);
+        let mut free: Vec<RowId> = jobs.iter().copied().filter(|of| !open.contains_key(of)).collect();
+        while let Some(row) = free.pop() {
+            for of in self.state.dependents(row) {
+                if let Some(left) = open.get_mut(&of) {
+                    *left -= 1;
+                    if *left == 0 {
+                        open.remove(&of);
+                        free.push(of);
+                    }
+                }
+            }
+        }
+        !open.is_empty()
     }
 
     /// How many steps of policies a command may take; 0 if it fails no job, or no job has a policy.

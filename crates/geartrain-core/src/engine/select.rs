@@ -50,6 +50,8 @@ enum Verdict {
     Yes,
     /// If its payload matches, which is in a file.
     Unread,
+    /// All but the payload terms are true, and its payload is not JSON.
+    NotJson,
 }
 
 /// What a walk found.
@@ -59,6 +61,7 @@ struct Found {
     unread: Vec<RowId>,
     next: Option<Cursor>,
     examined: u64,
+    not_json: u64,
 }
 
 impl Engine {
@@ -68,10 +71,11 @@ impl Engine {
         check_count(*count)?;
         let found = self.find_rows(now, filter, after.as_ref(), count.get())?;
         let mut jobs: Vec<Selected> =
-            found.rows.into_iter().map(|row| self.state.selected(row, now)).collect();
+            found.rows.iter().copied().map(|row| self.state.selected(row, now)).collect();
         jobs.sort_unstable_by(Selected::order);
         let unread = self.unread(now, filter, &found.unread);
-        Ok(SelectReply { jobs, next: found.next, examined: found.examined, unread })
+        let Found { next, examined, not_json, .. } = found;
+        Ok(SelectReply { jobs, next, examined, not_json, unread })
     }
 
     pub(super) fn act(&mut self, now: Timestamp, act: Act, fx: &mut Effects) -> Result<ActReply, Refusal> {
@@ -91,7 +95,7 @@ impl Engine {
         } else {
             self.find_only(now, &filter, &only)
         };
-        let Found { mut rows, unread, next, examined } = found;
+        let Found { mut rows, unread, next, examined, .. } = found;
         let unread = self.unread(now, &filter, &unread);
         let mut reply = ActReply { next, examined, unread, ..ActReply::default() };
         rows.sort_by_cached_key(|row| (self.state.first_put(*row), self.state.jid(*row)));
@@ -145,6 +149,7 @@ impl Engine {
                     Verdict::No => {}
                     Verdict::Yes => found.rows.push(row),
                     Verdict::Unread => found.unread.push(row),
+                    Verdict::NotJson => found.not_json += 1,
                 }
             }
             found.rows.len() + found.unread.len() >= count || steps >= STEPS_MAX
@@ -238,8 +243,11 @@ impl Engine {
         *steps += STEPS_PER_READ + payload.byte_len() / BYTES_PER_STEP;
         match payload.spill_location() {
             Some(_) => Verdict::Unread,
-            None if compiled.filter.matches_payload(&payload) => Verdict::Yes,
-            None => Verdict::No,
+            None => match compiled.filter.payload_verdict(&payload) {
+                Some(true) => Verdict::Yes,
+                Some(false) => Verdict::No,
+                None => Verdict::NotJson,
+            },
         }
     }
 

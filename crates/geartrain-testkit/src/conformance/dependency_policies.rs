@@ -319,7 +319,7 @@ pub async fn why_names_the_failed_dependency(system: System) -> Checked {
     Ok(())
 }
 
-/// A cancellation takes dependents along if it says so, through any number of jobs, and ends on a cycle.
+/// A cancellation takes dependents along if it says so, through any number of jobs. A cycle is refused.
 pub async fn a_cascade_cancels_dependents(system: System) -> Checked {
     for name in ["a", "other"] {
         system.at(0, put("needs", name)).await?;
@@ -334,6 +334,15 @@ pub async fn a_cascade_cancels_dependents(system: System) -> Checked {
     system.refuses(1, cancel(["a"]), refused).await?;
     let mut listener = system.listen().await?;
     let cascade = |names: &[&str]| Cancel { cascade: true, ..cancel(names) };
+    for names in [&["a"][..], &["loop", "x"]] {
+        let answer = system.at(1, cascade(names)).await;
+        assert!(
+            matches!(&answer, Err(BackendError::Refused(Refusal::BadArgument { what, .. })) if what == "cascade"),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(system.job("x").await?.dependencies().len(), 2);
+    system.at(1, depend_off("x", ["loop"])).await?;
     assert_eq!(system.at(1, cascade(&["a"])).await?, 5);
     let canceled = |name: &str| heard::canceled(name, if name == "a" { "needs" } else { "mail" }, None);
     listener.heard(&system, ["a", "x", "z", "loop", "y"].map(canceled)).await?;

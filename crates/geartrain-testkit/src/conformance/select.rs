@@ -193,7 +193,8 @@ pub async fn ages_and_attempts_are_compared(system: System) -> Checked {
     Ok(())
 }
 
-/// A payload that is not JSON, or has nothing there, does not match; numbers are compared exactly.
+/// A payload that has nothing there does not match, and one that is not JSON is counted; numbers are compared
+/// exactly.
 pub async fn payloads_are_selected_by_a_path(system: System) -> Checked {
     for (job, payload) in [
         ("a", r#"{"user": {"id": 42, "name": "Ann é"}, "list": [1, {"x": "y"}], "big": 9007199254740993}"#),
@@ -226,6 +227,9 @@ pub async fn payloads_are_selected_by_a_path(system: System) -> Checked {
         ("queue=news args.user.id=42", &[]),
     ] {
         assert_eq!(found(&system, 1, text).await?, expected, "{text}");
+    }
+    for (text, not_json) in [("args.user.id=42", 3), ("queue=news args.user.id=42", 0), ("queue=mail", 0)] {
+        assert_eq!(system.at(1, selects(text)).await?.not_json, not_json, "{text}");
     }
     Ok(())
 }

@@ -100,6 +100,13 @@ impl Model {
             jids.extend(dependents.into_iter().filter(|jid| !jids.contains(jid)).collect::<Vec<_>>());
             next += 1;
         }
+        let is_in_cycle = |jid: &Jid| {
+            let dependencies = self.jobs.get(jid).into_iter().flat_map(|job| &job.dependencies);
+            dependencies.into_iter().any(|on| self.leads_to(on, jid))
+        };
+        if cancel.cascade && jids.iter().any(is_in_cycle) {
+            return Err(super::bad_argument("cascade"));
+        }
         Ok(jids)
     }
 }

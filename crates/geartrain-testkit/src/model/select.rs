@@ -13,7 +13,11 @@ use super::{Model, Position, Record, bad_argument};
 impl Model {
     /// All jobs that the filter selects, whatever `count` says: pages are not compared.
     pub(super) fn select(&self, now: Timestamp, select: &Select) -> SelectReply {
-        SelectReply { jobs: self.selected(now, &select.filter, None), ..SelectReply::default() }
+        let filter = &select.filter;
+        let is_not_json =
+            |job: &&Record| is_true(job, now, filter) && filter.payload_verdict(&job.payload).is_none();
+        let not_json = self.jobs.values().filter(is_not_json).count() as u64;
+        SelectReply { jobs: self.selected(now, filter, None), not_json, ..SelectReply::default() }
     }
 
     pub(super) fn validate_select(filter: &Filter, after: bool, count: usize) -> Result<(), Refusal> {

@@ -81,7 +81,7 @@ impl Tokens {
             Reply::Get(job) => job.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Tracked(tracked) => tracked.jobs.iter_mut().for_each(|job| self.rename_in(job)),
             // How many jobs are examined, and how the next ones are named, is up to each queue.
-            Reply::Select(reply) => (reply.examined, reply.next) = (0, None),
+            Reply::Select(reply) => (reply.examined, reply.not_json, reply.next) = (0, 0, None),
             Reply::Act(reply) => {
                 (reply.examined, reply.next) = (0, None);
                 for (_, refusal) in &mut reply.refusals {

@@ -137,3 +137,17 @@ fn many_jobs_are_not_changed_without_consent() {
     }
     assert_eq!(shell.json("jobs").as_array().unwrap().len(), 6);
 }
+
+#[test]
+fn a_filter_into_payloads_that_are_not_json_is_refused() {
+    let shell = six_jobs();
+    shell.run("put mail raw text --jid raw");
+    for line in ["jobs", "cancel --yes", "cancel --dry-run"] {
+        let refused = filtered(&shell, line, "queue=mail args.user.id=d");
+        assert_eq!((refused.out.as_str(), refused.code), ("", 1), "{line}");
+        assert!(refused.err.contains("that of 1 job is not JSON"), "{line}: {}", refused.err);
+    }
+    assert_eq!(shell.json("get d")["state"], "waiting");
+    let narrow = filtered(&shell, "cancel --yes", "queue=mail klass=welcome args.user.id=d");
+    assert_eq!(narrow.code, 0, "{}", narrow.err);
+}
