@@ -209,6 +209,8 @@ fn a_worker_opens_the_directory_when_the_command_ends_that_had_it_open() {
     });
     let script = sandbox.script("square", "read n; echo $((n * n))");
     let mut worker = WorkerProcess::start(&sandbox, &["work", "numbers", "--", &script]);
+    let taking = format!("taking jobs of numbers at {}", sandbox.path("data"));
+    until("the worker has started", || worker.log.lock().unwrap().iter().any(|line| line.contains(&taking)));
     // Through the socket of the command.
     sandbox.run(&["put", "numbers", "square", "3", "--jid", "j1", "--keep-result", "1h"]);
     until("the worker works", || worker.endings() == ["j1 completed"]);

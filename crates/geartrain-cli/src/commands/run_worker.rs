@@ -246,6 +246,9 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
             }
             worker
         };
+        let queues = args.queues.iter().map(QueueName::as_str).collect::<Vec<_>>().join(", ");
+        let queues = text::clean(&queues);
+        let log_start = || tracing::info!(worker = %name, concurrency, "taking jobs of {queues} at {target}");
         let report = if is_gearman {
             // A lock is a connection, and what closes it hands the job back: one connection for each slot.
             let mut workers = Vec::new();
@@ -253,6 +256,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
                 let backend = Arc::new(GearmanSlot::connect(url).await?);
                 workers.push(build(backend, &format!("{name}-{slot}"), 1).run());
             }
+            log_start();
             let mut sum = Report::default();
             for report in join_all(workers).await {
                 sum = sum.plus(report?);
@@ -261,6 +265,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
         } else {
             // The client also shares an embedded directory with other processes, as long as it lives.
             let client = geartrain::connect(url).await?;
+            log_start();
             build(Arc::from(&client), name.as_str(), concurrency).run().await?
         };
         model.idle.await;
