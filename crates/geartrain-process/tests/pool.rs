@@ -220,13 +220,14 @@ def work(job):
 loop(work)
 "#;
     let fixture = Fixture::one(script).await;
-    assert_eq!(fixture.run("j1", "1").await, r#"complete "done""#);
+    let context = fixture.attempt(job("j1", "1")).await;
+    assert_eq!(context.last_progress(), None);
+    assert_eq!(fixture.call(context.clone()).await, r#"complete "done""#);
+    let portion = geartrain_core::Portion::new(3, 4).unwrap();
+    assert_eq!(context.last_progress(), Some(portion));
     let job = fixture.get("j1").await;
     let progress = job.details.as_ref().unwrap().progress.unwrap();
-    assert_eq!(
-        format!("{:?}", progress.portion),
-        format!("{:?}", geartrain_core::Portion::new(3, 4).unwrap())
-    );
+    assert_eq!(progress.portion, portion);
     assert!(format!("{:?}", job.history).contains("halfway"), "{:?}", job.history);
     fixture.pool.shut_down().await;
 }

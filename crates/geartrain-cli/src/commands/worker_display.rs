@@ -1,13 +1,14 @@
 //! What a running worker shows: a progress display on a terminal, a log line per job otherwise.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use geartrain::worker::{AttemptEnding, Context, WorkerEvent};
 use geartrain::{QueueName, Token};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 
 use crate::text;
@@ -40,17 +41,27 @@ struct State {
 
 struct Running {
     since: Instant,
-    text: String,
+    context: Context,
     /// Its line; none while there is no free one.
     bar: Option<ProgressBar>,
 }
 
 impl Running {
     fn show_in(&mut self, bar: ProgressBar) {
-        let style = ProgressStyle::with_template("  {msg} {elapsed}").expect("the template is valid");
+        let style =
+            ProgressStyle::with_template("  {msg} {elapsed}{progress}").expect("the template is valid");
+        let context = self.context.clone();
+        // Evaluated whenever the line is drawn.
+        let style = style.with_key("progress", move |_: &ProgressState, out: &mut dyn fmt::Write| {
+            if let Some(portion) = context.last_progress() {
+                let _infallible =
+                    write!(out, ", {}% ({} of {})", portion.percent(), portion.part(), portion.whole());
+            }
+        });
+        let (jid, klass) = (self.context.jid().to_string(), self.context.klass().as_str());
         let bar = bar.with_elapsed(self.since.elapsed());
         bar.set_style(style);
-        bar.set_message(self.text.clone());
+        bar.set_message(format!("{} {}", text::clean(&jid), text::clean(klass)));
         bar.enable_steady_tick(Duration::from_secs(1));
         self.bar = Some(bar);
     }
@@ -85,9 +96,7 @@ impl Display {
 
     fn started(&self, context: &Context) {
         let mut state = self.0.state.lock();
-        let (jid, klass) = (context.jid().to_string(), context.klass().as_str());
-        let text = format!("{} {}", text::clean(&jid), text::clean(klass));
-        let mut running = Running { since: Instant::now(), text, bar: None };
+        let mut running = Running { since: Instant::now(), context: context.clone(), bar: None };
         if let Some(bar) = state.free.pop() {
             running.show_in(bar);
         }
