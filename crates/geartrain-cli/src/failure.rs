@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// The command line is wrong. Exit code 2.
     Usage(String),
+    /// The program of a worker does not start. Exit code 2. The text may have several lines, which it printed.
+    Program(String),
     /// The queue cannot be reached or does not answer. Exit code 3.
     Unreachable(String),
     /// A wait timed out. Exit code 4.
@@ -28,7 +30,7 @@ impl Failure {
             // The reader has read enough, like `head`.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Failure::Refused(_) => 1,
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::Program(_) => 2,
             Failure::Unreachable(_) | Failure::Output(_) => 3,
             Failure::TimedOut(_) => 4,
         }
@@ -40,6 +42,7 @@ impl std::fmt::Display for Failure {
         match self {
             Failure::Refused(why)
             | Failure::Usage(why)
+            | Failure::Program(why)
             | Failure::Unreachable(why)
             | Failure::TimedOut(why) => f.write_str(why),
             Failure::Output(error) => write!(f, "the output cannot be written: {error}"),

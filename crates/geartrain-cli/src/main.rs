@@ -68,7 +68,12 @@ fn end(done: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if failure.exit_code() != 0 {
-                let _ = writeln!(anstream::stderr(), "geartrain: {}", text::clean(&failure.to_string()));
+                let text = failure.to_string();
+                let text = match failure {
+                    Failure::Program(_) => text::clean_lines(&text),
+                    _ => text::clean(&text),
+                };
+                let _ = writeln!(anstream::stderr(), "geartrain: {text}");
             }
             ExitCode::from(failure.exit_code())
         }

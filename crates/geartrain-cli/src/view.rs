@@ -10,7 +10,7 @@ use geartrain::{
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::job_details::JobDetailsView;
+use crate::job_details::{JobDetailsView, ProgressView};
 use crate::{payload, timestamp};
 
 /// A number, written without a decimal point if it is whole.
@@ -59,6 +59,7 @@ pub(crate) struct JobView {
     tracked: bool,
     due: Option<Number>,
     lock: Option<LockView>,
+    progress: Option<ProgressView>,
     completed: Option<Number>,
     failure: Option<FailureView>,
     dependencies: Vec<String>,
@@ -93,6 +94,7 @@ impl JobView {
             tracked: job.tracked,
             due: due.map(Number::from),
             lock,
+            progress: job.details.as_deref().and_then(|details| details.progress).map(ProgressView::new),
             completed: completed.map(Number::from),
             failure: job.failure().map(FailureView::new),
             dependencies: texts(job.dependencies()),

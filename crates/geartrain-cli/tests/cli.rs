@@ -389,7 +389,6 @@ fn lists_are_json_arrays_even_when_empty() {
     for arguments in [
         &["queues"][..],
         &["workers"],
-        &["workers", "w1"],
         &["jobs"],
         &["peek", "mail"],
         &["failed"],

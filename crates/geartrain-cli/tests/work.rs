@@ -199,6 +199,30 @@ fn a_cancelled_job_is_stopped_with_all_that_it_started_on_every_kind_of_queue() 
     }
 }
 
+/// A short command may have the directory open when a worker starts. The worker must not depend on it.
+#[test]
+fn a_worker_opens_the_directory_when_the_command_ends_that_had_it_open() {
+    let sandbox = Sandbox::new();
+    let mut owner = WorkerProcess::start(&sandbox, &["pop", "other", "--wait", "1h"]);
+    until("the command owns the directory", || {
+        std::path::Path::new(&sandbox.path("data/geartrain.sock")).exists()
+    });
+    let script = sandbox.script("square", "read n; echo $((n * n))");
+    let mut worker = WorkerProcess::start(&sandbox, &["work", "numbers", "--", &script]);
+    let taking = format!("taking jobs of numbers at {}", sandbox.path("data"));
+    until("the worker has started", || worker.log.lock().unwrap().iter().any(|line| line.contains(&taking)));
+    // Through the socket of the command.
+    sandbox.run(&["put", "numbers", "square", "3", "--jid", "j1", "--keep-result", "1h"]);
+    until("the worker works", || worker.endings() == ["j1 completed"]);
+    owner.signal("-KILL");
+    owner.wait();
+    sandbox.run(&["put", "numbers", "square", "4", "--jid", "j2", "--keep-result", "1h"]);
+    until("the worker goes on", || worker.endings() == ["j1 completed", "j2 completed"]);
+    assert_eq!(sandbox.run(&["result", "j2"]).trim(), "16");
+    worker.signal("-TERM");
+    assert_eq!(worker.wait(), Some(0));
+}
+
 #[test]
 fn killing_the_worker_kills_its_programs_and_all_that_they_started() {
     let sandbox = Sandbox::new();

@@ -180,6 +180,12 @@ fn a_program_that_is_no_child_of_a_pool_is_an_error_at_the_start() {
         assert!(code == 2 && err.lines().last().unwrap().contains(why), "{program:?}: {code} {err}");
     }
     assert_eq!(sandbox.json(&["get", "j1"])["remaining"], 5);
+    // What the program printed is shown once, line by line.
+    let script = "echo 'no module: mail' >&2; echo 'see the manual' >&2; exit 3";
+    let (_, err, code) = sandbox.try_run(&[&work[..], &["sh", "-c", script]].concat());
+    let expected = "geartrain: the program does not work as a child of a pool: it ended before it was ready: \
+                    exit code 3\nno module: mail\nsee the manual\n";
+    assert_eq!((err.as_str(), code), (expected, 2));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Environment {
     /// The facts about an attempt at a job.
     pub fn of_job(context: &Context, tags: &[Tag]) -> Environment {
         let job = context.job();
-        let environment = Environment::new()
+        let mut environment = Environment::new()
             .with("GEARTRAIN_JOB_JID", context.jid().to_string())
             .with("GEARTRAIN_JOB_QUEUE", context.queue().as_str())
             .with("GEARTRAIN_JOB_KLASS", context.klass().as_str())
@@ -37,10 +37,13 @@ impl Environment {
             .with("GEARTRAIN_JOB_TAGS", tags_json(tags))
             .with("GEARTRAIN_JOB_WORKER", context.worker().as_str())
             .with("GEARTRAIN_JOB_TOKEN", job.lock.token.to_string());
-        match context.deadline() {
-            Some(deadline) => environment.with("GEARTRAIN_JOB_DEADLINE", unix_seconds(deadline).to_string()),
-            None => environment,
+        if let Some(deadline) = context.deadline() {
+            environment = environment.with("GEARTRAIN_JOB_DEADLINE", unix_seconds(deadline).to_string());
         }
+        if let Some(traceparent) = context.traceparent() {
+            environment = environment.with("GEARTRAIN_JOB_TRACEPARENT", traceparent);
+        }
+        environment
     }
 
     /// Adds a variable.

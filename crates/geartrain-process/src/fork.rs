@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, Service};
 
-use crate::report_lines;
+use crate::report_lines::{self, ChosenGroup};
 use crate::verdict::{Outcome, ResultError, history, verdict};
 use crate::{Ended, Environment, JobGate, JobSocket, Launcher, Process, WorkDirectories};
 
@@ -216,7 +216,8 @@ impl Shared {
         let max = self.result_bytes_max;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(feed);
-        tasks.spawn(report_lines::forward(reports, context.clone()));
+        let group = ChosenGroup::default();
+        tasks.spawn(report_lines::forward(reports, context.clone(), Arc::clone(&group)));
         let stdout = tokio::spawn(async move {
             let result = read_bounded(stdout, max).await;
             if result.is_err() {
@@ -242,7 +243,7 @@ impl Shared {
         let result = closed(stdout).await.unwrap_or(Err(ResultError::NotClosed));
         let stderr = closed(stderr).await.unwrap_or_default();
         match ended {
-            Ok(ended) => Ok(Outcome { ended, result, stderr }),
+            Ok(ended) => Ok(Outcome { ended, result, stderr, group: group.lock().take() }),
             Err(why) if stderr.is_empty() => Err(why),
             Err(why) => Err(format!("{why}: {stderr}")),
         }

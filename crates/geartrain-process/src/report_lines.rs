@@ -1,7 +1,10 @@
-//! Lines on descriptor 3: `progress 3/10` and `log TEXT`.
+//! Lines on descriptor 3: `progress 3/10`, `log TEXT` and `group NAME`.
 
-use geartrain_core::Portion;
+use std::sync::Arc;
+
+use geartrain_core::{Group, Portion};
 use geartrain_worker::Context;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
 
@@ -17,6 +20,7 @@ const SHOWN_CHARS_MAX: usize = 80;
 enum Line {
     Progress(u64, u64),
     Log(String),
+    Group(Group),
     Empty,
     Unknown,
 }
@@ -35,14 +39,18 @@ fn parse(line: &str) -> Line {
                 _ => Line::Unknown,
             }
         }
+        "group" => Group::new(rest.trim()).map_or(Line::Unknown, Line::Group),
         "log" if !rest.trim().is_empty() => Line::Log(rest.trim().to_owned()),
         _ => Line::Unknown,
     }
 }
 
+/// The failure group that a program chose: its last `group NAME`.
+pub(crate) type ChosenGroup = Arc<Mutex<Option<Group>>>;
+
 /// Reads the lines of a program until the end, and reports them to the queue. Of several reports of progress that
 /// wait only the last is sent. Errors do not matter: the heartbeats notice a lost lock.
-pub(crate) async fn forward(reports: impl AsyncRead + Unpin, context: Context) {
+pub(crate) async fn forward(reports: impl AsyncRead + Unpin, context: Context, group: ChosenGroup) {
     let (progress, mut progressed) = watch::channel(None);
     let (log, mut logged) = mpsc::channel::<String>(LOGS_MAX);
     let (progress_context, log_context) = (context.clone(), context);
@@ -59,13 +67,14 @@ pub(crate) async fn forward(reports: impl AsyncRead + Unpin, context: Context) {
             let _ = log_context.log(text).await;
         }
     };
-    tokio::join!(read(reports, progress, log), send_progress, send_logs);
+    tokio::join!(read(reports, progress, log, &group), send_progress, send_logs);
 }
 
 async fn read(
     mut reports: impl AsyncRead + Unpin,
     progress: watch::Sender<Option<(u64, u64)>>,
     log: mpsc::Sender<String>,
+    group: &ChosenGroup,
 ) {
     let (mut line, mut chunk) = (Vec::new(), vec![0; LINE_BYTES_MAX]);
     let (mut is_too_long, mut has_warned) = (false, false);
@@ -85,14 +94,14 @@ async fn read(
             }
             rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
             if end.is_some() {
-                deliver(&line, is_too_long, &mut has_warned, &progress, &log).await;
+                deliver(&line, is_too_long, &mut has_warned, &progress, &log, group).await;
                 line.clear();
                 is_too_long = false;
             }
         }
     }
     // A last line without its end.
-    deliver(&line, is_too_long, &mut has_warned, &progress, &log).await;
+    deliver(&line, is_too_long, &mut has_warned, &progress, &log, group).await;
 }
 
 async fn deliver(
@@ -101,6 +110,7 @@ async fn deliver(
     has_warned: &mut bool,
     progress: &watch::Sender<Option<(u64, u64)>>,
     log: &mpsc::Sender<String>,
+    group: &ChosenGroup,
 ) {
     let text = String::from_utf8_lossy(line);
     match if is_too_long { Line::Unknown } else { parse(&text) } {
@@ -111,6 +121,7 @@ async fn deliver(
         Line::Log(text) => {
             let _ = log.send(text).await;
         }
+        Line::Group(name) => *group.lock() = Some(name),
         Line::Unknown if *has_warned => {}
         Line::Unknown => {
             *has_warned = true;
@@ -126,14 +137,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_progress_or_log() {
+    fn lines_are_progress_log_or_group() {
         assert_eq!(parse("progress 3/10"), Line::Progress(3, 10));
         assert_eq!(parse("progress  3 / 10 \r"), Line::Progress(3, 10));
         assert_eq!(parse("log half way"), Line::Log("half way".to_owned()));
+        assert_eq!(parse("group  smtp \r"), Line::Group(Group::new("smtp").unwrap()));
         assert_eq!(parse("  "), Line::Empty);
-        for nonsense in
-            ["progress", "progress x/10", "progress -1/10", "progress 3", "log", "hello", "\u{fffd}"]
-        {
+        for nonsense in [
+            "progress",
+            "progress x/10",
+            "progress -1/10",
+            "progress 3",
+            "log",
+            "group",
+            "group ",
+            "hello",
+            "\u{fffd}",
+        ] {
             assert_eq!(parse(nonsense), Line::Unknown, "{nonsense:?}");
         }
     }
@@ -144,7 +164,7 @@ mod tests {
         let (log, mut logged) = mpsc::channel(LOGS_MAX);
         let long = "x".repeat(3 * LINE_BYTES_MAX);
         let text = format!("nonsense\n{long}\nlog one\nprogress 1/2\nmore\nprogress 2/2\nlog last");
-        read(text.as_bytes(), progress, log).await;
+        read(text.as_bytes(), progress, log, &ChosenGroup::default()).await;
         let mut lines = Vec::new();
         while let Some(line) = logged.recv().await {
             lines.push(line);

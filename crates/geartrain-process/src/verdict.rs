@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use geartrain_core::{JobResult, Payload};
+use geartrain_core::{Group, JobResult, Payload};
 use geartrain_worker::{Context, Interruption, JobError, JobOutput};
 
 use crate::{Ended, Limits};
@@ -21,6 +21,8 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<Vec<u8>, ResultError>,
     /// The end of its standard error.
     pub(crate) stderr: String,
+    /// The failure group that it chose.
+    pub(crate) group: Option<Group>,
 }
 
 /// Why the standard output of a program is not a result.
@@ -64,6 +66,15 @@ pub(crate) fn verdict(
             return Err(retry(with_stderr(message.to_owned()), format!("{queue}-result-not-closed")));
         }
     }
+    // The queue discards these verdicts; the message is for the worker's log.
+    let taken_away = match interruption {
+        Some(Interruption::Cancelled) => Some("the job was cancelled"),
+        Some(Interruption::LockLost) => Some("the lock of the job is lost"),
+        _ => None,
+    };
+    if let Some(why) = taken_away {
+        return Err(JobError::release(format!("the program was stopped: {why}")));
+    }
     if interruption == Some(Interruption::TimedOut) {
         let message = with_stderr("the program was stopped: it took too long".to_owned());
         return Err(retry(message, format!("{queue}-timeout")));
@@ -84,13 +95,11 @@ pub(crate) fn verdict(
         return Err(retry(message, format!("{queue}-out-of-memory")));
     }
     match (ended.code, ended.signal) {
-        (Some(EXIT_FAIL), _) => Err(JobError::fail(
-            format!("{queue}-exit-{EXIT_FAIL}"),
-            with_stderr(format!("exit code {EXIT_FAIL}")),
-        )),
         (Some(code), _) => {
             let message = with_stderr(format!("exit code {code}"));
-            Err(retry(message, format!("{queue}-exit-{code}")))
+            let group =
+                outcome.group.map_or_else(|| format!("{queue}-exit-{code}"), |group| group.to_string());
+            Err(if code == EXIT_FAIL { JobError::fail(group, message) } else { retry(message, group) })
         }
         (None, Some(signal)) => {
             // A service manager sends its signal to all processes, not only to the worker.

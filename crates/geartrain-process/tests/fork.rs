@@ -137,6 +137,36 @@ async fn exit_codes_decide() {
 }
 
 #[tokio::test]
+async fn a_program_chooses_the_group_of_its_failure() {
+    let script =
+        r#"read code; echo 'group first' >&3; echo 'group smtp down' >&3; echo 'group ' >&3; exit $code"#;
+    let bench = Bench::shell(script).await;
+    for code in ["64", "75", "3"] {
+        let expected = ("smtp down".into(), format!("exit code {code}"));
+        assert_eq!(bench.failure(format!("{code}\n").as_str()).await, expected);
+    }
+    // A group of a program that succeeds is of no consequence; the one without a name was reported.
+    let jid = bench.put("0\n").await;
+    bench.drain().await;
+    let job = bench.job(&jid).await;
+    assert_eq!(job.state.name().as_str(), "complete");
+    assert!(logs(&job)[0].contains("not understood"), "{:?}", logs(&job));
+    // What happens to a program is not its own choice.
+    let bench = Bench::shell("echo 'group smtp' >&3; kill -SEGV $$").await;
+    assert_eq!(bench.failure("x").await.0, "q-signal-SIGSEGV");
+}
+
+#[tokio::test]
+async fn the_trace_of_a_put_reaches_the_program() {
+    let bench = Bench::shell("echo $GEARTRAIN_JOB_TRACEPARENT").await;
+    let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let put = bench.client.put("q", "k", "x").traceparent(context).keep_result(Duration::from_secs(600));
+    let jid = put.await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.result(&jid).await.unwrap().trim(), context);
+}
+
+#[tokio::test]
 async fn a_signal_is_told_from_an_exit_code() {
     let (group, message) = Bench::shell("echo dying >&2; kill -SEGV $$").await.failure("").await;
     assert_eq!((group.as_str(), message.as_str()), ("q-signal-SIGSEGV", "killed by SIGSEGV: dying"));

@@ -27,6 +27,8 @@ def loop(work, **ready):
         if answer is not None: say(jid=job["jid"], **answer)
 "#;
 
+const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 /// A pool of Python programs over a queue in memory.
 struct Fixture {
     pool: Pool,
@@ -145,6 +147,7 @@ loop(lambda job: {"complete": [job, job_env]})
     let fixture = Fixture::one(script).await;
     let mut put = job("j1", r#"{"to":"a"}"#);
     put.tags = Some(vec![Tag::new("urgent").unwrap()]);
+    put.options.get_or_insert_default().traceparent = Some(TRACEPARENT.parse().unwrap());
     let context = fixture.attempt(put).await;
     let token = context.job().lock.token.to_string();
     let verdict = fixture.call(context).await;
@@ -156,7 +159,7 @@ loop(lambda job: {"complete": [job, job_env]})
     let expected = serde_json::json!({
         "jid": "j1", "queue": "mail", "klass": "welcome", "payload": {"to": "a"}, "encoding": "json",
         "attempt": 1, "retries": 5, "remaining": 5, "priority": 0.0, "tags": ["urgent"], "token": token,
-        "worker": "w1", "deadline": deadline,
+        "worker": "w1", "deadline": deadline, "traceparent": TRACEPARENT,
     });
     assert_eq!(serde_json::Value::Object(facts.clone()), expected);
     let environment = serde_json::json!({"GEARTRAIN_POOL_VERSION": "1", "GEARTRAIN_POOL_SLOTS": "1"});
@@ -217,13 +220,14 @@ def work(job):
 loop(work)
 "#;
     let fixture = Fixture::one(script).await;
-    assert_eq!(fixture.run("j1", "1").await, r#"complete "done""#);
+    let context = fixture.attempt(job("j1", "1")).await;
+    assert_eq!(context.last_progress(), None);
+    assert_eq!(fixture.call(context.clone()).await, r#"complete "done""#);
+    let portion = geartrain_core::Portion::new(3, 4).unwrap();
+    assert_eq!(context.last_progress(), Some(portion));
     let job = fixture.get("j1").await;
     let progress = job.details.as_ref().unwrap().progress.unwrap();
-    assert_eq!(
-        format!("{:?}", progress.portion),
-        format!("{:?}", geartrain_core::Portion::new(3, 4).unwrap())
-    );
+    assert_eq!(progress.portion, portion);
     assert!(format!("{:?}", job.history).contains("halfway"), "{:?}", job.history);
     fixture.pool.shut_down().await;
 }
@@ -339,7 +343,7 @@ for line in sys.stdin:
     for (_, task) in running {
         verdicts.push(task.await.unwrap());
     }
-    let stopped = "the child was stopped, because the job was interrupted";
+    let stopped = "the child was killed: it did not answer the cancel line within 500ms";
     assert_eq!(verdicts[0], format!("{}{stopped:?}", retry_in("mail-pool-stopped")));
     let sibling = "the child was stopped because of another of its jobs";
     assert_eq!(verdicts[1], format!("Release, group: None, message: {sibling:?}"));

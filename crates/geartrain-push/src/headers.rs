@@ -31,6 +31,9 @@ pub(crate) fn headers(context: &Context, secrets: &[Secret], now: SystemTime) ->
         let deadline = (now + left).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         set("geartrain-deadline", &deadline.to_string());
     }
+    if let Some(traceparent) = context.traceparent() {
+        set("traceparent", &traceparent);
+    }
     // The parts of the signed text are separated by dots, so an id with a dot could be read in two ways.
     let id = encode(&job.jid.to_string(), ".");
     let timestamp = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

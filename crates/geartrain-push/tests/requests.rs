@@ -17,6 +17,8 @@ async fn the_body_is_the_payload_and_headers_are_the_facts() {
     let server = Server::answering("200 OK", "", "done").await;
     let mut put = job("j1", r#"{"to":"a"}"#);
     put.priority = Some(Priority::new(7.0).unwrap());
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    put.options.get_or_insert_default().traceparent = Some(traceparent.parse().unwrap());
     let hour = Duration::from_secs(3_600);
     let context = attempt_until(put, Some(Instant::now() + hour)).await;
     let sender = Push::new(&server.url("/jobs?key=1"), PushOptions::default()).unwrap();
@@ -33,6 +35,7 @@ async fn the_body_is_the_payload_and_headers_are_the_facts() {
         ("geartrain-klass", "welcome"),
         ("geartrain-attempt", "1"),
         ("geartrain-priority", "7"),
+        ("traceparent", traceparent),
         ("webhook-id", "j1"),
         ("user-agent", concat!("geartrain/", env!("CARGO_PKG_VERSION"))),
     ] {

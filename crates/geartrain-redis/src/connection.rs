@@ -130,7 +130,7 @@ impl ConnectionError {
     }
 
     /// Whether a retry on another connection may succeed.
-    pub(crate) fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             ConnectionError::Redis(error) => {
                 error.is_io_error()

@@ -54,6 +54,7 @@ struct Attempt {
     deadline: Option<Instant>,
     interrupted: CancellationToken,
     interruption: Mutex<Option<Interruption>>,
+    progress: Mutex<Option<Portion>>,
     stopping: CancellationToken,
 }
 
@@ -93,6 +94,7 @@ impl Context {
             deadline,
             interrupted: CancellationToken::new(),
             interruption: Mutex::new(None),
+            progress: Mutex::new(None),
             stopping,
         }))
     }
@@ -201,7 +203,14 @@ impl Context {
     pub async fn progress(&self, done: u64, of: u64) -> Result<(), ReportError> {
         let portion = Portion::new(done, of).map_err(Refusal::from)?;
         let progress = Progressed { portion, seconds_left: None };
-        self.run(Progress::new(self.jid().clone(), self.0.job.holder(), progress)).await
+        self.run(Progress::new(self.jid().clone(), self.0.job.holder(), progress)).await?;
+        *self.0.progress.lock() = Some(portion);
+        Ok(())
+    }
+
+    /// The last progress that this context reported.
+    pub fn last_progress(&self) -> Option<Portion> {
+        *self.0.progress.lock()
     }
 
     /// Sends a part of the result to the clients that wait for the job. It is not stored.

@@ -499,8 +499,8 @@ impl Runner {
         let is_repeated = now.duration_since(trouble.complained) >= COMPLAIN_EVERY;
         if is_new || is_repeated {
             trouble.complained = now;
-            let (since, causes) = (trouble.since.elapsed(), causes(error));
-            tracing::warn!("cannot reach the queue since {since:.0?}: {causes}; trying again");
+            let silent = (!is_new).then(|| now.duration_since(trouble.since));
+            tracing::warn!("{}", outage(silent, error));
             self.tell(|| WorkerEvent::Unreachable(error));
         }
     }
@@ -694,6 +694,19 @@ async fn poll<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     .await
 }
 
+/// What a worker logs that cannot reach its queue: at first, and from time to time.
+fn outage(silent: Option<Duration>, error: &BackendError) -> String {
+    let causes = causes(error);
+    match silent {
+        None => format!("cannot reach the queue: {causes}; trying again until it answers"),
+        Some(silent) => {
+            let (minutes, seconds) = (silent.as_secs() / 60, silent.as_secs() % 60);
+            let minutes = if minutes > 0 { format!("{minutes} min ") } else { String::new() };
+            format!("the queue has been unreachable for {minutes}{seconds} s: {causes}; still trying")
+        }
+    }
+}
+
 /// An error and its causes in one line.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -703,4 +716,20 @@ fn causes(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_with_its_cause_and_for_how_long_it_lasts() {
+        let error = BackendError::Broken { backend: "redis", source: "connection refused".into() };
+        assert_eq!(
+            outage(None, &error),
+            "cannot reach the queue: the redis backend cannot answer: connection refused; trying again until it answers"
+        );
+        let later = outage(Some(Duration::from_millis(125_400)), &error);
+        assert!(later.starts_with("the queue has been unreachable for 2 min 5 s: "), "{later}");
+    }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use geartrain_core::{Backend, Count, Jobs, Listing, Page, QueueName, StateName, WorkerJobs, WorkerName};
+use geartrain_core::{
+    Backend, Count, Jobs, Listing, Page, QueueName, SetConfig, StateName, WorkerJobs, WorkerName,
+};
 use geartrain_worker::{Context, JobError, Worker};
 use tokio::sync::Notify;
 
@@ -93,6 +95,8 @@ async fn jids(backend: &Arc<dyn Backend>, which: Listing) -> usize {
 async fn no_stop_leaves_a_job_locked_or_uses_up_a_retry() {
     let stops = geartrain_testkit::scaled(200, 10_000);
     let backend = memory();
+    // The long size completes 200,000 jobs, and each is looked up at the end.
+    run(&backend, SetConfig::new("jobs-history-count", "1000000")).await;
     let mut rng = fastrand::Rng::with_seed(7041);
     let (mut put_so_far, handled) = (0, Arc::new(AtomicU64::new(0)));
     for _ in 0..stops {

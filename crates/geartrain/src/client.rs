@@ -73,7 +73,8 @@ impl Client {
         Client { is_own_directory: true, ..Client::new(backend) }
     }
 
-    /// Whether this process owns the queue's directory.
+    /// Whether this process owned the queue's directory when it connected. It may become the owner later, when the
+    /// process that was ends.
     pub fn is_own_directory(&self) -> bool {
         self.is_own_directory
     }

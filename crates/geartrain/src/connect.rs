@@ -28,7 +28,7 @@ use crate::{Client, Error};
 ///
 /// One process at a time owns a directory. With the feature `socket` it lets other processes in through a
 /// socket file in the directory; a process with the feature `redis` that connects to the same URL uses that
-/// socket.
+/// socket. When the owner ends, one of the others opens the directory and serves the socket.
 ///
 /// Options of a directory: `?sync=50ms` syncs to disk at this interval, and `?sync=never` leaves it to the
 /// operating system, instead of syncing before each acknowledgement. `?memory=512mb` is how many bytes of

@@ -7,6 +7,8 @@ use std::time::Duration;
 use geartrain_core::{SystemClock, split_query};
 use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, memory_limit};
 
+#[cfg(feature = "redis")]
+use crate::directory_guest::DirectoryGuest;
 use crate::{Client, Error, Target, timer};
 
 pub(crate) fn in_memory() -> Result<Client, Error> {
@@ -36,8 +38,13 @@ pub(crate) async fn open(
                 #[cfg(feature = "redis")]
                 {
                     let socket = geartrain_redis::RedisUrl::of_socket(socket_in(directory));
-                    if let Ok(backend) = geartrain_redis::RedisBackend::connect(socket).await {
-                        return Ok(Client::new(Arc::new(backend)));
+                    if let Ok(owner) = geartrain_redis::RedisBackend::connect(socket).await {
+                        let guest = DirectoryGuest::start(owner, directory.to_owned(), options);
+                        let guest = guest.map_err(|error| Error::Open {
+                            directory: directory.display().to_string(),
+                            source: OpenError::Io(error),
+                        })?;
+                        return Ok(Client::new(Arc::new(guest)));
                     }
                 }
                 timer::after(RETRY.0).await;

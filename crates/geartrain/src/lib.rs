@@ -76,6 +76,8 @@
 
 mod client;
 mod connect;
+#[cfg(all(feature = "embedded", feature = "redis"))]
+mod directory_guest;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod events;

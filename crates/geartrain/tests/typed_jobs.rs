@@ -129,3 +129,11 @@ fn a_result_is_read_as_the_type_that_was_sent() {
         assert_eq!(client.job(&jid).result().await.unwrap().unwrap().result, ended.result);
     });
 }
+
+#[test]
+fn the_worker_of_the_readme_has_fewer_than_15_lines() {
+    let readme = include_str!("../../../README.md");
+    let program = readme.split("```rust,no_run\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let lines = program.lines().filter(|line| !line.trim().is_empty()).count();
+    assert!(program.contains("Worker::new(client)") && lines < 15, "{lines} lines:\n{program}");
+}

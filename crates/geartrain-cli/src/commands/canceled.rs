@@ -70,7 +70,34 @@ fn sentence(of: &Tombstone, now: Timestamp) -> String {
 
 /// `<user>@<host>`, for the tombstones of jobs that this command cancels.
 pub(super) fn caller() -> String {
-    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-    let host = gethostname::gethostname();
-    format!("{}@{}", user.as_deref().unwrap_or("unknown"), host.to_string_lossy())
+    let variable = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
+    let user = ["USER", "LOGNAME"].into_iter().find_map(variable).unwrap_or_else(|| {
+        // Services and containers often run without these variables.
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        user_name(&users, rustix::process::getuid().as_raw())
+    });
+    format!("{user}@{}", gethostname::gethostname().to_string_lossy())
+}
+
+/// The name of a user in the text of `/etc/passwd`, or `uid-1000`.
+fn user_name(users: &str, uid: u32) -> String {
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _password, id) = (fields.next()?, fields.next()?, fields.next()?);
+        (!name.is_empty() && id.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_name_is_a_number() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n\nbroken\nana:x:1000:1000::/home/ana:/bin/sh\n";
+        assert_eq!(user_name(users, 1_000), "ana");
+        assert_eq!(user_name(users, 1_001), "uid-1001");
+        assert_eq!(user_name("", 0), "uid-0");
+    }
 }

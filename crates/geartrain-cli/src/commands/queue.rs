@@ -161,8 +161,8 @@ async fn figures(client: &Client, queue: Option<QueueName>) -> Result<Vec<QueueF
 fn failed_cell(figures: Option<&QueueFigures>) -> Cell {
     Cell::right(match figures {
         Some(QueueFigures { failed, failed_or_more: true, .. }) => format!("{failed}+"),
-        Some(QueueFigures { failed: 1.., .. }) => figures.map_or(0, |of| of.failed).to_string(),
-        _ => String::new(),
+        Some(figures) => return Cell::number(figures.failed),
+        None => String::new(),
     })
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn stats(client: &Client, args: StatsArgs, out: &mut Output<'_>
         histogram(out, "ran", &stats.run)?;
         writeln!(
             out,
-            "\nlocks expired {}, failures {}, still failed {}",
+            "\nlocks expired {}, failures {}, failed jobs that were not put again or cancelled {}",
             stats.retries, stats.failures, stats.failed
         )
     })?)

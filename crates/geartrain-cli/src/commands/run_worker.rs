@@ -43,9 +43,9 @@ use crate::{password, text, values};
 
 Each job starts the program in an empty directory of its own. The payload is its standard input, its standard
 output is the result. Exit code 0 completes the job, 75 retries it, 64 fails it for good, any other retries it as
-its backoff says. GEARTRAIN_JOB_JID, _QUEUE, _KLASS, _ATTEMPT, _PRIORITY, _TAGS, _WORKER, _TOKEN and _DEADLINE tell
-about the job. `geartrain progress 3/10` and `geartrain log TEXT` need no job id inside, and lines
-`progress 3/10` or `log TEXT` on descriptor 3 do the same.
+its backoff says. GEARTRAIN_JOB_JID, _QUEUE, _KLASS, _ATTEMPT, _PRIORITY, _TAGS, _WORKER, _TOKEN, _DEADLINE and
+_TRACEPARENT tell about the job. `geartrain progress 3/10` and `geartrain log TEXT` need no job id inside, and
+lines `progress 3/10` or `log TEXT` on descriptor 3 do the same; `group NAME` there names the group of a failure.
 
 With --model pool, programs are long-lived and get one job after the other as JSON lines. With --push, no program
 is started: each job is an HTTP POST, whose response completes it (2xx, with the body as the result) or retries it.
@@ -246,6 +246,9 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
             }
             worker
         };
+        let queues = args.queues.iter().map(QueueName::as_str).collect::<Vec<_>>().join(", ");
+        let queues = text::clean(&queues);
+        let log_start = || tracing::info!(worker = %name, concurrency, "taking jobs of {queues} at {target}");
         let report = if is_gearman {
             // A lock is a connection, and what closes it hands the job back: one connection for each slot.
             let mut workers = Vec::new();
@@ -253,6 +256,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
                 let backend = Arc::new(GearmanSlot::connect(url).await?);
                 workers.push(build(backend, &format!("{name}-{slot}"), 1).run());
             }
+            log_start();
             let mut sum = Report::default();
             for report in join_all(workers).await {
                 sum = sum.plus(report?);
@@ -261,6 +265,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
         } else {
             // The client also shares an embedded directory with other processes, as long as it lives.
             let client = geartrain::connect(url).await?;
+            log_start();
             build(Arc::from(&client), name.as_str(), concurrency).run().await?
         };
         model.idle.await;
@@ -418,7 +423,7 @@ impl From<CommandError> for Failure {
 
 impl From<PoolError> for Failure {
     fn from(error: PoolError) -> Failure {
-        Failure::Usage(error.to_string())
+        Failure::Program(error.to_string())
     }
 }
 

@@ -1,13 +1,14 @@
 //! What a running worker shows: a progress display on a terminal, a log line per job otherwise.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use geartrain::worker::{AttemptEnding, Context, WorkerEvent};
 use geartrain::{QueueName, Token};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 
 use crate::text;
@@ -23,6 +24,7 @@ struct Shared {
     bars: MultiProgress,
     summary: ProgressBar,
     queues: String,
+    slots: usize,
     begun: Instant,
     state: Mutex<State>,
 }
@@ -31,10 +33,38 @@ struct Shared {
 struct State {
     /// Lines of slots that are free.
     free: Vec<ProgressBar>,
-    running: HashMap<Token, Option<ProgressBar>>,
+    running: HashMap<Token, Running>,
     completed: u64,
     failed: u64,
     others: u64,
+}
+
+struct Running {
+    since: Instant,
+    context: Context,
+    /// Its line; none while there is no free one.
+    bar: Option<ProgressBar>,
+}
+
+impl Running {
+    fn show_in(&mut self, bar: ProgressBar) {
+        let style =
+            ProgressStyle::with_template("  {msg} {elapsed}{progress}").expect("the template is valid");
+        let context = self.context.clone();
+        // Evaluated whenever the line is drawn.
+        let style = style.with_key("progress", move |_: &ProgressState, out: &mut dyn fmt::Write| {
+            if let Some(portion) = context.last_progress() {
+                let _infallible =
+                    write!(out, ", {}% ({} of {})", portion.percent(), portion.part(), portion.whole());
+            }
+        });
+        let (jid, klass) = (self.context.jid().to_string(), self.context.klass().as_str());
+        let bar = bar.with_elapsed(self.since.elapsed());
+        bar.set_style(style);
+        bar.set_message(format!("{} {}", text::clean(&jid), text::clean(klass)));
+        bar.enable_steady_tick(Duration::from_secs(1));
+        self.bar = Some(bar);
+    }
 }
 
 impl Display {
@@ -56,6 +86,7 @@ impl Display {
             bars,
             summary,
             queues: queues.join(", "),
+            slots,
             begun: Instant::now(),
             state: Mutex::new(State { free, ..State::default() }),
         }));
@@ -65,16 +96,11 @@ impl Display {
 
     fn started(&self, context: &Context) {
         let mut state = self.0.state.lock();
-        let bar = state.free.pop();
-        if let Some(bar) = &bar {
-            let style = ProgressStyle::with_template("  {msg} {elapsed}").expect("the template is valid");
-            bar.set_style(style);
-            bar.reset_elapsed();
-            let (jid, klass) = (context.jid().to_string(), context.klass().as_str());
-            bar.set_message(format!("{} {}", text::clean(&jid), text::clean(klass)));
-            bar.enable_steady_tick(Duration::from_secs(1));
+        let mut running = Running { since: Instant::now(), context: context.clone(), bar: None };
+        if let Some(bar) = state.free.pop() {
+            running.show_in(bar);
         }
-        state.running.insert(context.job().lock.token, bar);
+        state.running.insert(context.job().lock.token, running);
         self.summarise(&state);
     }
 
@@ -85,11 +111,19 @@ impl Display {
             AttemptEnding::Failed => state.failed += 1,
             _ => state.others += 1,
         }
-        if let Some(Some(bar)) = state.running.remove(&context.job().lock.token) {
-            bar.disable_steady_tick();
-            bar.set_style(ProgressStyle::with_template("  {msg}").expect("the template is valid"));
-            bar.set_message("");
-            state.free.push(bar);
+        let ended = state.running.remove(&context.job().lock.token);
+        if let Some(bar) = ended.and_then(|running| running.bar) {
+            // A slot gets its next job while the end of the last one is still being reported.
+            let waiting = state.running.values_mut().filter(|running| running.bar.is_none());
+            match waiting.min_by_key(|running| running.since) {
+                Some(running) => running.show_in(bar),
+                None => {
+                    bar.disable_steady_tick();
+                    bar.set_style(ProgressStyle::with_template("  {msg}").expect("the template is valid"));
+                    bar.set_message("");
+                    state.free.push(bar);
+                }
+            }
         }
         self.summarise(&state);
     }
@@ -102,7 +136,7 @@ impl Display {
         self.0.summary.set_message(format!(
             "{}: {} running, {} done, {} failed{others}, {rate:.1}/s",
             self.0.queues,
-            state.running.len(),
+            state.running.len().min(self.0.slots),
             state.completed,
             state.failed,
         ));
@@ -128,7 +162,7 @@ pub(super) fn observe(display: Option<&Display>, event: &WorkerEvent<'_>) {
                 display.ended(context, *ending);
             }
             let (jid, queue, klass) = (context.jid(), context.queue(), context.klass());
-            let (seconds, attempt) = (took.as_secs_f64(), context.attempt());
+            let (seconds, attempt) = (took.as_millis() as f64 / 1e3, context.attempt());
             let ending = ending_word(*ending);
             match message {
                 Some(why) => {

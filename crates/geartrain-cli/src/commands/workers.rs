@@ -134,10 +134,13 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
     if let Some(worker) = args.name {
         let reply = client.run(WorkerJobs { worker: worker.clone() }).await?;
         let jids = [reply.jobs, reply.stalled].concat();
-        let none = match jids.is_empty() && !is_known(client, &worker).await? {
-            true => no_worker(&worker),
-            false => format!("{worker} has no jobs"),
-        };
+        if jids.is_empty() && !is_known(client, &worker).await? {
+            if out.json {
+                out.line(&json!([]), "")?;
+            }
+            return Err(Failure::Refused(no_worker(&worker)));
+        }
+        let none = format!("{worker} has no jobs");
         let (jids, total) = args.page.of(jids.into_iter(), args.page.limit());
         let jobs = client.run(GetMany { jids }).await?;
         return show_page(&jobs, &args.page.shown("job", jobs.len(), total), &none, out, job_table);

@@ -180,8 +180,8 @@ pub struct StatsReply {
     pub run: Summary,
     /// How many locks expired.
     pub retries: i64,
-    /// How many jobs failed on that day and are still failed. Jobs that are put again into another queue can
-    /// make it negative.
+    /// How many jobs failed on that day, less those that were put again or cancelled since. As in Qless, `unfail`
+    /// does not lower it, and jobs that are put again into another queue can make it negative.
     pub failed: i64,
     /// How many failures there were.
     pub failures: i64,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -64,6 +65,8 @@ struct Child {
     writer: JoinHandle<()>,
     logger: JoinHandle<()>,
     tail: Tail,
+    number: usize,
+    is_ready: Arc<AtomicBool>,
     pid: Option<Pid>,
     /// Whether it reads cancel lines while it works.
     reads_cancel: bool,
@@ -112,10 +115,11 @@ impl Member {
     }
 
     fn crashed(&mut self, why: &str) {
-        tracing::warn!("child {} of the pool is replaced: {why}", self.number);
         *self.trouble.lock() = Some(why.to_owned());
-        if let Some(first) = self.first.take() {
-            let _ = first.try_send(Err(why.to_owned()));
+        // An error of the start is told by `Pool::start`.
+        let is_told = self.first.take().is_some_and(|first| first.try_send(Err(why.to_owned())).is_ok());
+        if !is_told {
+            tracing::warn!("child {} of the pool is replaced: {why}", self.number);
         }
     }
 
@@ -147,6 +151,7 @@ impl Member {
             Ok(Ok(Ok(ready))) => {
                 child.reads_cancel = ready.cancel || self.options.slots > 1;
                 child.pid = child.supervised.started().await;
+                child.log_from_now_on();
                 if let Some(first) = self.first.take() {
                     let _ = first.try_send(Ok(()));
                 }
@@ -182,7 +187,7 @@ impl Member {
                     child.supervised.kill();
                 }
                 child.stop().await;
-                child.lose_interrupted().await;
+                child.lose_interrupted(self.options.grace).await;
                 tracing::info!("child {} of the pool was stopped with its cancelled job", self.number);
                 return (true, answered);
             }
@@ -301,14 +306,16 @@ impl Child {
         // Descriptor 3 is for the fork model.
         let Process { stdin, stdout, stderr, reports: _, supervised } = process;
         let (input, lines) = mpsc::unbounded_channel();
-        let tail = Tail::default();
+        let (tail, is_ready) = (Tail::default(), Arc::new(AtomicBool::new(false)));
         Child {
             supervised,
             lines: LineReader::new(stdout),
             input,
             writer: tokio::spawn(write(stdin, lines)),
-            logger: tokio::spawn(stderr::log(stderr, number, tail.clone())),
+            logger: tokio::spawn(stderr::log(stderr, number, tail.clone(), Arc::clone(&is_ready))),
             tail,
+            number,
+            is_ready,
             pid: None,
             reads_cancel: false,
             jobs: HashMap::new(),
@@ -316,6 +323,14 @@ impl Child {
             cancellations: FuturesUnordered::new(),
             given: 0,
             answered: 0,
+        }
+    }
+
+    /// Logs what the child wrote to its standard error until it was ready, and from now on each line.
+    fn log_from_now_on(&self) {
+        self.is_ready.store(true, Ordering::Relaxed);
+        for line in self.tail.text().lines() {
+            stderr::print(self.number, line.as_bytes());
         }
     }
 
@@ -423,11 +438,15 @@ impl Child {
     }
 
     /// After the child was stopped because of cancelled jobs: the others are not to blame.
-    async fn lose_interrupted(&mut self) {
+    async fn lose_interrupted(&mut self, grace: Duration) {
         let now = Instant::now();
         for (_, running) in self.jobs.drain() {
             let is_late = running.kill_at.is_some_and(|at| at <= now);
-            let lost = if is_late { Lost::Stopped } else { Lost::Sibling };
+            let lost = match is_late {
+                true if self.reads_cancel => Lost::Killed { grace },
+                true => Lost::Stopped(running.assignment.context.interruption()),
+                false => Lost::Sibling,
+            };
             let _ = running.assignment.messages.send(Err(lost)).await;
         }
         self.lose_deferred().await;

@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use geartrain_core::{PAYLOAD_BYTES_MAX, QueueName, Tag};
-use geartrain_worker::{Context, JobError, JobOutput, JobRequest, ReportError};
+use geartrain_worker::{Context, Interruption, JobError, JobOutput, JobRequest, ReportError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -120,8 +120,10 @@ enum Lost {
     Protocol(String),
     /// It ended.
     Exit(String),
-    /// It was stopped, because the job was interrupted and it did not answer.
-    Stopped,
+    /// It was stopped, because the job was interrupted and it cannot be asked to end a single job.
+    Stopped(Option<Interruption>),
+    /// It was asked to end the interrupted job, did not answer, and was killed.
+    Killed { grace: Duration },
     /// It was stopped because of another of its jobs.
     Sibling,
 }
@@ -131,7 +133,19 @@ impl Lost {
         let (kind, message) = match self {
             Lost::Protocol(message) => ("protocol", message),
             Lost::Exit(message) => ("exit", message),
-            Lost::Stopped => ("stopped", "the child was stopped, because the job was interrupted".to_owned()),
+            Lost::Stopped(why) => {
+                let why = match why {
+                    Some(Interruption::Cancelled) => "was cancelled",
+                    Some(Interruption::LockLost) => "was taken away: its lock is lost",
+                    Some(Interruption::TimedOut) => "took too long",
+                    _ => "was interrupted",
+                };
+                ("stopped", format!("the child was stopped, because the job {why}"))
+            }
+            Lost::Killed { grace } => (
+                "stopped",
+                format!("the child was killed: it did not answer the cancel line within {grace:?}"),
+            ),
             Lost::Sibling => {
                 return JobError::release("the child was stopped because of another of its jobs");
             }
@@ -156,7 +170,7 @@ impl Pool {
     ) -> Result<Pool, PoolError> {
         let (assignments, queue) = flume::unbounded();
         let (trouble, stop) = (Trouble::default(), CancellationToken::new());
-        let (first, mut first_outcome) = mpsc::channel(1);
+        let (first, mut first_outcome) = mpsc::channel(options.children.max(1));
         let mut members = JoinSet::new();
         for number in 0..options.children.max(1) {
             let member = Member {
@@ -176,7 +190,15 @@ impl Pool {
         let members = Mutex::new(Some(members));
         let pool = Pool(Arc::new(Shared { assignments, members, trouble, stop, options }));
         match first_outcome.recv().await {
-            Some(Ok(())) => Ok(pool),
+            Some(Ok(())) => {
+                first_outcome.close();
+                while let Ok(other) = first_outcome.try_recv() {
+                    if let Err(why) = other {
+                        tracing::warn!("a child of the pool did not start, and is replaced: {why}");
+                    }
+                }
+                Ok(pool)
+            }
             Some(Err(why)) => {
                 pool.shut_down().await;
                 Err(PoolError(why))

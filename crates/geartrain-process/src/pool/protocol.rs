@@ -36,6 +36,7 @@ struct JobFacts<'a> {
     token: String,
     deadline: Option<f64>,
     worker: &'a str,
+    traceparent: Option<String>,
 }
 
 /// The line that gives a job to a child.
@@ -53,6 +54,7 @@ pub(crate) fn job_line(context: &Context, tags: &[Tag]) -> Vec<u8> {
         token: job.lock.token.to_string(),
         deadline: context.deadline().map(unix_seconds),
         worker: job.lock.worker.as_str(),
+        traceparent: context.traceparent(),
     };
     let mut line = serde_json::to_vec(&facts).expect("names and finite numbers are JSON");
     // The payload is appended as it is: parsing it would change numbers and the order of keys.

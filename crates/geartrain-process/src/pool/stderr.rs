@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
@@ -37,8 +38,14 @@ impl Tail {
     }
 }
 
-/// Logs each line until the pipe is closed.
-pub(crate) async fn log(mut pipe: pipe::Receiver, child: usize, tail: Tail) {
+/// Logs each line until the pipe is closed. Lines from before the child is ready are only retained: they are part
+/// of the error if it does not start.
+pub(crate) async fn log(mut pipe: pipe::Receiver, child: usize, tail: Tail, is_ready: Arc<AtomicBool>) {
+    let print = |line: &[u8]| {
+        if is_ready.load(Ordering::Relaxed) {
+            print(child, line);
+        }
+    };
     let (mut buffer, mut line) = (vec![0; 4_096], Vec::new());
     while let Ok(read) = pipe.read(&mut buffer).await {
         if read == 0 {
@@ -48,17 +55,17 @@ pub(crate) async fn log(mut pipe: pipe::Receiver, child: usize, tail: Tail) {
         for part in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(part);
             if line.ends_with(b"\n") || line.len() > LINE_BYTES_MAX {
-                print(child, &line);
+                print(&line);
                 line.clear();
             }
         }
     }
     if !line.is_empty() {
-        print(child, &line);
+        print(&line);
     }
 }
 
-fn print(child: usize, line: &[u8]) {
+pub(crate) fn print(child: usize, line: &[u8]) {
     tracing::info!("child {child}: {}", String::from_utf8_lossy(line.trim_ascii_end()));
 }
 

@@ -215,15 +215,16 @@ fn names_of_queues_that_do_not_exist_are_remarked_on() {
 }
 
 #[test]
-fn names_of_workers_that_do_not_exist_are_remarked_on() {
+fn names_of_workers_that_do_not_exist_are_refused() {
     let shell = shell();
     shell.put_many("mail", 1);
     shell.pop("mail");
-    for line in ["worker-lost nope", "forget worker nope"] {
+    for line in ["worker-lost nope", "forget worker nope", "workers nope"] {
         let refused = shell.refused(line);
         assert!(refused.contains("there is no worker nope; `geartrain workers` lists"), "{line}: {refused}");
     }
-    assert!(shell.remarks("workers nope").contains("there is no worker nope"));
+    let listed = shell.try_run("workers nope --json", &[]);
+    assert_eq!((listed.code, listed.out.as_str()), (1, "[]\n"));
     let printed = shell.try_run("worker-lost nope --json", &[]);
     assert_eq!((printed.code, printed.out.as_str()), (1, "{\"jids\":[],\"worker\":\"nope\"}\n"));
     assert_eq!(shell.remarks("worker-lost w1"), "");
@@ -287,6 +288,29 @@ fn failed_jobs_are_listed_with_their_messages() {
     {
         assert!(table.contains(line), "{line:?} is not in\n{table}");
     }
+}
+
+#[test]
+fn stats_count_failed_jobs_by_the_rule_of_qless() {
+    let shell = shell();
+    let failed = |count: u32| {
+        let failed = format!("failures 1, failed jobs that were not put again or cancelled {count}\n");
+        let stats = shell.run("stats mail");
+        assert!(stats.ends_with(&failed), "{stats}");
+    };
+    shell.run("put mail k --jid j1");
+    assert_eq!(shell.run("queues").lines().nth(1).unwrap().split_whitespace().nth(7), Some("0"));
+    shell.pop("mail");
+    shell.run("progress j1 3/10 --worker w1");
+    assert_eq!(shell.json("get j1")["progress"]["percent"], 30);
+    shell.run("fail j1 smtp 451 --worker w1");
+    assert_eq!(shell.run("queues").lines().nth(1).unwrap().split_whitespace().nth(7), Some("1"));
+    failed(1);
+    // Into a named queue it is Qless's call, which leaves the statistics of the day alone.
+    shell.run("unfail smtp --queue mail");
+    failed(1);
+    shell.run("cancel j1");
+    failed(1);
 }
 
 #[test]
