@@ -181,7 +181,7 @@ pub async fn recurring_again_replaces_all_but_the_count(system: System) -> Check
         (shown.queue, shown.klass, shown.every),
         (queue("post"), klass("other"), Every::Interval(seconds(30)))
     );
-    assert_eq!((shown.tags, shown.priority, shown.retries), (vec![], priority(0), 0));
+    assert_eq!((shown.tags, shown.priority, shown.retries), (vec![], priority(0), 5));
     assert_eq!((shown.count, shown.next), (2, moment(27)));
     assert_eq!(system.list(20, Listing::Recurring(queue("mail"))).await?, NONE);
     assert_eq!(system.pop(27, "post", "w1", 5).await?, ["r-3"]);
