@@ -273,7 +273,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     let reply = client.run(put).await?;
     let jid = remark_on(&jid, &reply, out)?;
     let coalesced = matches!(reply, PutReply::Coalesced { .. });
-    if coalesced || matches!(reply, PutReply::Existing) {
+    if coalesced || matches!(reply, PutReply::Existing | PutReply::NamedExisting { .. }) {
         // The job that was there before keeps its own time.
         due.at = None;
     }
@@ -310,6 +310,9 @@ fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Res
     let (jid, remark) = match reply {
         PutReply::Coalesced { jid } => (jid, joined(jid)),
         PutReply::Named { jid } => return Ok(jid),
+        PutReply::NamedExisting { jid } => {
+            (jid, format!("the same job exists already, as {jid}: see --nonce"))
+        }
         PutReply::Existing => (
             jid,
             format!("job {jid} exists already and was left unchanged; use --replace to submit it again"),
@@ -332,7 +335,7 @@ pub(super) fn outcome(reply: &PutReply) -> &'static str {
     match reply {
         PutReply::Created => "created",
         PutReply::Replaced => "replaced",
-        PutReply::Existing => "existing",
+        PutReply::Existing | PutReply::NamedExisting { .. } => "existing",
         PutReply::Coalesced { .. } => "coalesced",
         PutReply::Named { .. } => "named",
         _ => "done",
