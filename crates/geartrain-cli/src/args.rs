@@ -262,7 +262,8 @@ const EXAMPLES: &str = r#"Examples:
   geartrain pop mail --worker w1                          # prints the job, and the token of its lock
   geartrain complete JID --token TOKEN
 
-URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:
+URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:,
+workkit+redis://HOST:PORT (WorkKit schedules)
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain help COMMAND` for more about a command."#;
 

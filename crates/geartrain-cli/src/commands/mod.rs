@@ -31,6 +31,7 @@ mod why_queue;
 pub(crate) mod work;
 mod worker_display;
 pub(crate) mod workers;
+mod workkit;
 
 use clap::Args;
 use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
@@ -142,6 +143,10 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
+        }
+        Verb::Put(args) if args.nonce => {
+            put::put(&workkit::connect(&url, "--nonce", geartrain::WorkKitUrl::with_nonce).await?, args, out)
+                .await
         }
         Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
         Verb::Why(args) => {

@@ -125,6 +125,9 @@ pub(crate) struct PutArgs {
     /// With --batch: start at line N
     #[arg(long, value_name = "N", requires = "batch", value_parser = values::limit, default_value = "1")]
     from_line: u64,
+    /// Make this a job of its own, even if the schedule has an equal one in this second
+    #[arg(long, help_heading = "WorkKit schedules")]
+    pub(super) nonce: bool,
     /// Record each job in FILE before it is sent, until it is known to be done
     #[arg(long, value_name = "FILE", help_heading = "Gearman servers")]
     pub(super) record: Option<PathBuf>,

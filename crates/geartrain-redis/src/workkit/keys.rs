@@ -50,7 +50,9 @@ pub(super) fn id_in(entry: &str) -> Option<String> {
     struct Entry {
         id: String,
     }
-    serde_json::from_str::<Entry>(entry).ok().map(|entry| entry.id)
+    // serde reads a struct from an array too.
+    let object = entry.trim_start().starts_with('{').then_some(entry)?;
+    serde_json::from_str::<Entry>(object).ok().map(|entry| entry.id)
 }
 
 #[cfg(test)]

@@ -31,6 +31,10 @@ impl StoredJob {
             #[serde(borrow, default)]
             args: Option<&'a RawValue>,
         }
+        // serde reads a struct from an array too.
+        if !payload.trim_ascii_start().starts_with(b"{") {
+            return Err("the payload cannot be read: it is no JSON object".to_owned());
+        }
         let Members { cron, job: form, args } = serde_json::from_slice(payload)
             .map_err(|error| format!("the payload cannot be read: {error}"))?;
         let args = match args.map(RawValue::get) {
@@ -117,6 +121,7 @@ mod tests {
         for (payload, expected) in [
             ("", "the payload cannot be read"),
             ("{", "the payload cannot be read"),
+            (r#"["* * * * * * *","x"]"#, "it is no JSON object"),
             (r#"{"cron":"* * * * * * *"}"#, "missing field `job`"),
             (r#"{"cron":7,"job":"x"}"#, "the payload cannot be read"),
             (r#"{"cron":"* * * * * * *","job":"x","args":{}}"#, "args is not an array"),
