@@ -232,7 +232,7 @@ impl Target {
 }
 
 /// A URL for errors and logs, without the user name and the password.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, target)) => format!("{scheme}://…@{target}"),
         None => url.to_owned(),

@@ -96,6 +96,8 @@ mod socket;
 pub mod testing;
 mod timer;
 mod wait;
+#[cfg(feature = "redis")]
+pub mod workkit;
 
 pub use client::Client;
 pub use connect::{Target, connect, connect_as_consumer};
@@ -108,7 +110,7 @@ pub use geartrain_derive::Job;
 #[cfg(feature = "gearman")]
 pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, Resubmitted};
 #[cfg(feature = "redis")]
-pub use geartrain_redis::workkit::{CronOrder, WorkKitBackend, WorkKitUrl};
+pub use geartrain_redis::workkit::{WorkKitBackend, WorkKitUrl};
 #[cfg(feature = "redis")]
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 #[cfg(feature = "embedded")]

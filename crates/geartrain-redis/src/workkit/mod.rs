@@ -22,6 +22,7 @@
 //! The resolution is one second, jobs of one second have no order, and equal jobs of one second are one job:
 //! [`PutReply::NamedExisting`](geartrain_core::PutReply::NamedExisting).
 
+mod add;
 mod attempt;
 mod canonical;
 mod commands;
@@ -54,6 +55,7 @@ use crate::connection::{ConnectionError, Connector};
 use crate::driver::Shared;
 use session::{CallError, NAME, Session, broken, unsupported};
 
+pub use add::{AddJob, Added};
 pub use cron::CronOrder;
 pub use url::WorkKitUrl;
 

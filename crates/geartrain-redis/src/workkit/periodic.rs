@@ -58,10 +58,14 @@ impl Session {
         if !schedule.zone().is_utc() {
             return Err(unsupported("run a job in a time zone: its cron strings are in UTC"));
         }
-        let written = self.options.order.write(&schedule);
-        written.ok_or_else(|| {
+        self.written(&schedule)
+    }
+
+    /// A schedule as a cron string, which is refused if the seven fields cannot express it.
+    pub(super) fn written(&self, schedule: &Schedule) -> Result<String, Refusal> {
+        self.options.order.write(schedule).ok_or_else(|| {
             bad_cron(format!(
-                "{text} cannot be written in WorkKit's seven fields: days must match both day fields"
+                "{schedule} cannot be written in WorkKit's seven fields: days must match both day fields"
             ))
         })
     }

@@ -121,7 +121,7 @@ fn bad_input_is_refused_and_nothing_is_written() {
         ("0 0 L * *", "cron "),
         ("", "cron "),
         (" * * * * * * *", "cron "),
-        ("0 0 */2 * 1", "cron 0 0 */2 * 1 cannot be written in WorkKit's seven fields"),
+        ("0 0 */2 * 1", "cron 0 0 0 */2 * 1 cannot be written in WorkKit's seven fields"),
     ] {
         let why = refused(run_at(&*backend, 0.0, periodic(cron, "[]")));
         assert!(why.starts_with(expected), "{cron}: {why}");
