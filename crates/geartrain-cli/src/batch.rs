@@ -595,7 +595,7 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
         })?;
         for ((number, line), answer) in lines.into_iter().zip(answers) {
             match answer {
-                Ok(Reply::Put(PutReply::Existing)) => totals.existing += 1,
+                Ok(Reply::Put(PutReply::Existing | PutReply::NamedExisting { .. })) => totals.existing += 1,
                 Ok(Reply::Put(PutReply::Coalesced { .. })) => totals.coalesced += 1,
                 Ok(_) => {
                     totals.put += 1;

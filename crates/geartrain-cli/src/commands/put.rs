@@ -284,7 +284,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
     out.line(&due.add_to(view), jid)?;
     // A job that was there before has not got these dependencies.
-    if matches!(reply, PutReply::Existing | PutReply::Coalesced { .. }) {
+    if matches!(reply, PutReply::Existing | PutReply::NamedExisting { .. } | PutReply::Coalesced { .. }) {
         Ok(())
     } else {
         Ok(list::remark_on_missing(&missing, out)?)
