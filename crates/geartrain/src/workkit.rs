@@ -4,6 +4,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use geartrain::workkit::Schedule;
+//! use geartrain::{Context, Payload, State};
 //! let tasks = Schedule::create("workkit+redis://127.0.0.1:6379", "app-tasks").await?;
 //! tasks.add_at("7pm tomorrow", "your-app.cache/clear", &()).await?;
 //! tasks.add_at("every 2nd sunday at 7pm", "your-app.cache/clear", &()).await?;
@@ -12,7 +13,7 @@
 //!
 //! tasks
 //!     .listen()
-//!     .on_klass("your-app.cache/clear", async |_: geartrain::JobRequest| Ok(()))
+//!     .on_klass("your-app.cache/clear", async |_: Payload, _: State<()>, _: Context| Ok(""))
 //!     .run()
 //!     .await?;
 //! # Ok(()) }

@@ -19,6 +19,9 @@ const ORPHAN_AGE: i32 = 60;
 /// Jobs that one step of the search for orphans looks at.
 const SCAN_COUNT: usize = 500;
 
+/// A field of a hash, and its value.
+type Field = (Vec<u8>, Vec<u8>);
+
 impl Session {
     /// Handles expired leases and, once a minute, jobs without an entry.
     pub(super) async fn recover(&self, schedule: &QueueName, now: Timestamp) -> Result<(), CallError> {
@@ -96,7 +99,7 @@ impl Session {
         loop {
             let mut scan = cmd("HSCAN");
             scan.arg(&keys.jobs).arg(&cursor).arg("COUNT").arg(SCAN_COUNT);
-            let (next, pairs): (String, Vec<(Vec<u8>, Vec<u8>)>) = self.ask(&scan).await?;
+            let (next, pairs): (String, Vec<Field>) = self.ask(&scan).await?;
             ids.extend(pairs.into_iter().filter_map(|(id, _)| String::from_utf8(id).ok()));
             cursor = next;
             if cursor == "0" {
