@@ -45,11 +45,12 @@ impl Schedules {
 #[test]
 fn jobs_go_through_a_schedule() {
     let schedules = Schedules::start();
-    let put = ["put", "tasks", "cache/clear", r#"["users"]"#, "--at", "2999-01-01T00:00:00Z"];
+    let put = ["put", "tasks", "cache/clear", r#"["users"]"#, "--at", "2099-01-01T00:00:00Z"];
     let first = schedules.json(&put);
     assert_eq!(first["outcome"], "named");
     let jid = first["jid"].as_str().unwrap();
     assert_eq!(jid.len(), 40);
+    assert_eq!(schedules.json(&["get", jid])["due"], 4_070_908_800_i64, "to the second");
     let equal = schedules.json(&put);
     assert_eq!((&equal["outcome"], &equal["jid"]), (&"existing".into(), &first["jid"]));
     let second = schedules.json(&[&put[..], &["--nonce"]].concat());

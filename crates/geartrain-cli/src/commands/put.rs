@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::wait::put_and_wait;
-use super::{Done, Due, list, new_jid};
+use super::{Done, Due, list, new_jid, workkit};
 use crate::batch::{BadLines, Batch, Defaults, OnBad};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -128,6 +128,9 @@ pub(crate) struct PutArgs {
     /// Make this a job of its own, even if the schedule has an equal one in this second
     #[arg(long, help_heading = "WorkKit schedules")]
     pub(super) nonce: bool,
+    /// Whether the time of --at is sent as it is: a delay would be rounded up to another second.
+    #[arg(skip)]
+    pub(super) sends_time: bool,
     /// Record each job in FILE before it is sent, until it is known to be done
     #[arg(long, value_name = "FILE", help_heading = "Gearman servers")]
     pub(super) record: Option<PathBuf>,
@@ -273,7 +276,12 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         due.remark(out)?;
         return put_and_wait(client, put, wait, out).await;
     }
-    let reply = client.run(put).await?;
+    let reply = match args.when.at {
+        Some(Moment { at, .. }) if args.sends_time && due.delay > Seconds::ZERO => {
+            workkit::put_at(client, put, at).await?
+        }
+        _ => client.run(put).await?,
+    };
     let jid = remark_on(&jid, &reply, out)?;
     let coalesced = matches!(reply, PutReply::Coalesced { .. });
     if coalesced || matches!(reply, PutReply::Existing | PutReply::NamedExisting { .. }) {

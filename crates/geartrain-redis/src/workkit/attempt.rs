@@ -1,5 +1,7 @@
 //! Attempts: the runs that workers hold, with their leases.
 
+use std::collections::BTreeSet;
+
 use geartrain_core::{Holder, Jid, QueueName, Refusal, StateName, Token, WorkerName};
 use redis::cmd;
 
@@ -49,32 +51,51 @@ pub(super) fn new_token() -> Token {
 impl Session {
     /// The attempt that a holder has of a job, or the refusal if it has none.
     pub(super) async fn held(&self, jid: &Jid, holder: &Holder) -> Result<Attempt, CallError> {
+        let (used, mut other) = (self.used(), None);
+        if let Some(held) = self.held_in(&used, jid, holder, &mut other).await? {
+            return Ok(held);
+        }
+        // Popped by another process, as by `geartrain pop`.
+        let known = self.known().await?.difference(&used).cloned().collect();
+        if let Some(held) = self.held_in(&known, jid, holder, &mut other).await? {
+            return Ok(held);
+        }
+        if let (Holder::Worker(worker), Some(holder)) = (holder, other) {
+            return Err(Refusal::HeldByAnother { jid: jid.clone(), worker: worker.clone(), holder }.into());
+        }
+        Err(self.not_held(jid).await?.into())
+    }
+
+    /// Looks for an attempt in some schedules. `other` becomes a worker that has the job instead.
+    async fn held_in(
+        &self,
+        schedules: &BTreeSet<QueueName>,
+        jid: &Jid,
+        holder: &Holder,
+        other: &mut Option<WorkerName>,
+    ) -> Result<Option<Attempt>, CallError> {
         let id = jid.to_string();
-        let mut other = None;
-        for schedule in self.known().await? {
+        for schedule in schedules.iter().cloned() {
             let keys = Keys::of(schedule.as_str());
             match holder {
                 Holder::Token(token) => {
                     let name = name_of(&id, *token);
                     let record: Option<String> = self.ask(cmd("HGET").arg(&keys.owner).arg(&name)).await?;
                     if let Some(record) = record.and_then(|record| serde_json::from_str(&record).ok()) {
-                        return Ok(Attempt { schedule, id, name, record });
+                        return Ok(Some(Attempt { schedule, id, name, record }));
                     }
                 }
                 Holder::Worker(worker) => {
                     for (name, record) in self.attempts(&keys, &id).await? {
                         if record.worker == worker.as_str() {
-                            return Ok(Attempt { schedule, id, name, record });
+                            return Ok(Some(Attempt { schedule, id, name, record }));
                         }
-                        other = WorkerName::new(&record.worker).ok();
+                        *other = WorkerName::new(&record.worker).ok();
                     }
                 }
             }
         }
-        if let (Holder::Worker(worker), Some(holder)) = (holder, other) {
-            return Err(Refusal::HeldByAnother { jid: jid.clone(), worker: worker.clone(), holder }.into());
-        }
-        Err(self.not_held(jid).await?.into())
+        Ok(None)
     }
 
     /// All attempts at a job.

@@ -73,7 +73,11 @@ impl Session {
             Command::RemovePeriodic(remove) => {
                 Reply::RemovePeriodic(self.remove_periodic(&remove.jid).await?)
             }
-            Command::Periodics(periodics) => Reply::Periodics(Box::new(self.periodics(&periodics).await?)),
+            Command::Periodics(periodics) => {
+                Reply::Periodics(Box::new(self.periodics(&periodics, now).await?))
+            }
+            // Recurring jobs are periodic ones.
+            Command::GetRecurring(_) => Reply::GetRecurring(None),
             // Nothing is left of a cancelled job.
             Command::Canceled(_) => Reply::Canceled(None),
             other => return Err(unsupported(operation(&other)).into()),
@@ -105,7 +109,6 @@ fn operation(command: &Command) -> &'static str {
         }
         Command::Recur(_) => "run a job at an interval: use a cron expression",
         Command::Unrecur(_)
-        | Command::GetRecurring(_)
         | Command::UpdateRecurring(_)
         | Command::TagRecurring(_)
         | Command::UntagRecurring(_) => "keep recurring jobs with an interval",

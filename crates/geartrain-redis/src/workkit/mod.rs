@@ -44,8 +44,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geartrain_core::{
-    Answer, Backend, BackendError, Call, Clock, DURATION_MAX, Pending, Pop, PopReply, QueueName, Reply,
-    ResultStream, Seconds, Software, Subscription, Timestamp,
+    Answer, Backend, BackendError, Call, Clock, DURATION_MAX, Jid, Pending, PeriodicTemplate, Pop, PopReply,
+    QueueName, Reply, ResultStream, Seconds, Software, Subscription, Timestamp,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -217,6 +217,10 @@ impl Backend for WorkKitBackend {
 
     fn identify(&self) -> Pending<'_, Software> {
         Box::pin(async move { self.session.shared.software().await.map_err(broken) })
+    }
+
+    fn periodic_jid(&self, template: &PeriodicTemplate) -> Option<Jid> {
+        self.session.periodic_jid(template)
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {

@@ -6,9 +6,9 @@ use geartrain_core::{
     Refusal, Seconds, Timestamp,
 };
 
-use super::cron;
 use super::put::{self, NewJob};
 use super::session::{CallError, Session, unsupported};
+use super::{canonical, cron};
 
 impl Session {
     /// Inserts a recurring job. Its id is that of its content, whatever the template's.
@@ -44,9 +44,17 @@ impl Session {
             first: cron::first_run(&schedule, now)?,
             cron,
             retries: of.retries.filter(|retries| *retries > 0),
-            nonce: self.options.nonce,
+            // Their ids are those that `periodic_jid` gives.
+            nonce: false,
         };
         Ok(self.insert(job).await?.is_new)
+    }
+
+    /// The id that a recurring job will have; none if it will be refused.
+    pub(super) fn periodic_jid(&self, template: &PeriodicTemplate) -> Option<Jid> {
+        let PeriodicTemplate { put, every: Period::Cron(text), .. } = template else { return None };
+        let text = put::text_of(&put.klass, put.payload.bytes(), &self.cron_of(text).ok()?, None).ok()?;
+        Jid::new(canonical::id_of(&text)).ok()
     }
 
     /// The cron string to store: as it was written, if it is one of WorkKit's, because it is part of the id.
@@ -81,8 +89,13 @@ impl Session {
         Ok(false)
     }
 
-    /// Lists recurring jobs by id. Listeners of all kinds run them, so that it is not known which watch.
-    pub(super) async fn periodics(&self, request: &Periodics) -> Result<PeriodicsReply, CallError> {
+    /// Lists recurring jobs by id. Listeners of all kinds run them, and leave no trace: that none watches is not
+    /// known, and so not claimed.
+    pub(super) async fn periodics(
+        &self,
+        request: &Periodics,
+        now: Timestamp,
+    ) -> Result<PeriodicsReply, CallError> {
         let mut periodics = Vec::new();
         for schedule in self.schedules().await? {
             for (id, job, score) in self.recurring_jobs(&schedule).await? {
@@ -105,7 +118,7 @@ impl Session {
                 && request.after.as_ref().is_none_or(|after| jid(periodic) > *after)
         });
         periodics.truncate(request.count.get());
-        Ok(PeriodicsReply { periodics, watched: None })
+        Ok(PeriodicsReply { periodics, watched: Some(now) })
     }
 }
 

@@ -9,7 +9,7 @@ use geartrain_core::{
 use redis::cmd;
 
 use super::attempt::{AttemptRecord, name_of, new_token};
-use super::keys::{Keys, id_in};
+use super::keys::{Keys, SCHEDULES, id_in};
 use super::payload::StoredJob;
 use super::session::{CallError, Session};
 use super::{cron, script};
@@ -287,9 +287,11 @@ impl Session {
         let next = next.map(text).unwrap_or_default();
         let overlap = if options.no_overlap { text(now) } else { String::new() };
         let name = name_of(&id, token);
-        let all = [keys.jobs.as_str(), &keys.next, &keys.inflight, &keys.owner];
-        let arguments = [&id, &entry, &score, &next, &name, &text(expires), &record, &overlap];
-        match self.run(&script::CLAIM, &all, &arguments.map(String::as_str)).await? {
+        let all = [keys.jobs.as_str(), &keys.next, &keys.inflight, &keys.owner, SCHEDULES];
+        let expires_text = text(expires);
+        let arguments =
+            [&id, &entry, &score, &next, &name, &expires_text, &record, &overlap, schedule.as_str()];
+        match self.run(&script::CLAIM, &all, &arguments).await? {
             1 => {}
             2 => return Ok(Claim::Skipped),
             _ => return Ok(Claim::Lost),

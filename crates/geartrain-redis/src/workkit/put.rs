@@ -52,8 +52,7 @@ impl Session {
             return Err(Refusal::TooLarge { what: "payload".into(), bytes, max: PAYLOAD_BYTES_MAX }.into());
         }
         let nonce = job.nonce.then(|| uuid::Uuid::now_v7().simple().to_string());
-        let (args, form) = (canonical::args_text(job.args)?, payload::form_of(job.klass)?);
-        let text = canonical::payload_text(&args, &job.cron, &form, nonce.as_deref());
+        let text = text_of(job.klass, job.args, &job.cron, nonce.as_deref())?;
         let id = canonical::id_of(&text);
         let keys = Keys::of(job.schedule.as_str());
         let score = cron::milliseconds(job.first).to_string();
@@ -64,6 +63,17 @@ impl Session {
         let jid = Jid::new(&id).expect("40 hex digits are a name");
         Ok(Inserted { jid, is_new })
     }
+}
+
+/// The payload of a job.
+pub(super) fn text_of(
+    klass: &Klass,
+    args: &[u8],
+    cron: &str,
+    nonce: Option<&str>,
+) -> Result<String, Refusal> {
+    let (args, form) = (canonical::args_text(args)?, payload::form_of(klass)?);
+    Ok(canonical::payload_text(&args, cron, &form, nonce))
 }
 
 /// Refuses what WorkKit has no notion of.

@@ -182,8 +182,7 @@ impl Session {
             Listing::Scheduled(schedule) => (schedule, after.as_str(), "+inf".to_owned()),
             Listing::Running(schedule) => (schedule, after.as_str(), "+inf".to_owned()),
             Listing::Stalled(schedule) => (schedule, "-inf", now.to_string()),
-            Listing::Recurring(schedule) => return self.recurring(schedule, page).await,
-            // A complete job leaves the schedule, and none waits for others.
+            // A complete job leaves the schedule, none waits for others, and recurring ones are periodic ones.
             _ => return Ok(Vec::new()),
         };
         self.enter(schedule)?;
@@ -198,13 +197,6 @@ impl Session {
         };
         let found = found.into_iter().filter_map(|name| id(std::str::from_utf8(&name).ok()?));
         Ok(found.filter_map(|id| Jid::new(id).ok()).collect())
-    }
-
-    /// Jobs that have more than one run, the next one first.
-    async fn recurring(&self, schedule: &QueueName, page: Page) -> Result<Vec<Jid>, CallError> {
-        let jobs = self.recurring_jobs(schedule).await?;
-        let ids = jobs.into_iter().filter_map(|(id, ..)| Jid::new(id).ok());
-        Ok(ids.skip(page.offset).take(page.count.get()).collect())
     }
 
     /// Recurring jobs with their ids and scores, the next one first.

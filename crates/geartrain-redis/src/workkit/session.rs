@@ -113,13 +113,21 @@ impl Session {
         }
     }
 
+    /// The schedules that this process has used.
+    pub(super) fn used(&self) -> BTreeSet<QueueName> {
+        match &self.options.schedule {
+            Some(only) => [only.clone()].into(),
+            None => self.used.lock().clone(),
+        }
+    }
+
     /// The schedules that are known without a search of all keys.
     pub(super) async fn known(&self) -> Result<BTreeSet<QueueName>, CallError> {
         if let Some(only) = &self.options.schedule {
             return Ok([only.clone()].into());
         }
         let registered: Vec<String> = self.ask(cmd("SMEMBERS").arg(SCHEDULES)).await?;
-        let mut known = self.used.lock().clone();
+        let mut known = self.used();
         known.extend(registered.iter().filter_map(|name| QueueName::new(name).ok()));
         Ok(known)
     }

@@ -452,6 +452,26 @@ fn a_job_of_a_dropped_pop_is_released() {
 }
 
 #[test]
+fn a_process_completes_what_another_one_popped() {
+    let redis = RedisServer::start(&[]);
+    Peer::of(&redis, "s").enqueue("x", r##"{"cron":"2014 3 5 * 9 34 16","job":"#'a/b"}"##, 1);
+    let job = take(&*connect(&redis, ""), 0.0).unwrap();
+    let other = connect(&redis, "");
+    assert_eq!(run_at(&*other, 1.0, complete(&job)), Ok(CompleteReply::Complete));
+    assert_eq!(keys(&redis), ["geartrain:wk:schedules"]);
+}
+
+#[test]
+fn a_schedule_behind_sentinels_is_served() {
+    let group = crate::peers::SentinelGroup::start(&[], &[]);
+    let url = format!("workkit+{}", group.url());
+    let backend = block_on(WorkKitBackend::connect(url.parse().unwrap())).unwrap();
+    named(run_at(&backend, 0.0, put("[]")).unwrap());
+    let job = take(&backend, 0.0).unwrap();
+    assert_eq!(run_at(&backend, 0.0, complete(&job)), Ok(CompleteReply::Complete));
+}
+
+#[test]
 fn an_unknown_attempt_is_refused() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis, "");

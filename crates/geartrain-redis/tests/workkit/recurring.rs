@@ -1,12 +1,10 @@
 //! Recurring jobs on a WorkKit schedule.
 
-use geartrain_core::{
-    Count, Jobs, Listing, Page, Period, PeriodicTemplate, Periodics, PutPeriodic, RemovePeriodic,
-};
+use geartrain_core::{Count, Period, PeriodicTemplate, Periodics, PutPeriodic, RemovePeriodic};
 use geartrain_testkit::peers::RedisServer;
 
 use super::peer::Peer;
-use super::{NOW_MS, ask, at, complete, connect, jid, pop, put, queue, run_at, take};
+use super::{NOW_MS, ask, at, complete, connect, jid, pop, put, run_at, take};
 
 /// A recurring job of the function a/b.
 pub(super) fn periodic(cron: &str, args: &str) -> PutPeriodic {
@@ -131,8 +129,8 @@ fn recurring_jobs_are_listed_and_removed() {
     let first = listed.iter().find(|periodic| periodic.template.put.payload.text() == Some("[1]")).unwrap();
     assert_eq!(first.next, Some(at(344.0)));
     let id = first.template.put.jid.clone();
-    let recurring = Jobs { which: Listing::Recurring(queue("s")), page: Page::default() };
-    assert_eq!(run_at(&*backend, 0.0, recurring).unwrap()[0], id);
+    assert_eq!(backend.periodic_jid(&periodic("* * * * 9-17 */20 0", "[1]").template), Some(id.clone()));
+    assert_eq!(backend.periodic_jid(&periodic("never", "[1]").template), None);
     assert_eq!(run_at(&*backend, 0.0, Periodics::one(id.clone())).unwrap().periodics.len(), 1);
     assert_eq!(run_at(&*backend, 0.0, RemovePeriodic { jid: id.clone() }), Ok(true));
     assert_eq!(run_at(&*backend, 0.0, RemovePeriodic { jid: id }), Ok(false));
