@@ -111,6 +111,7 @@ fn what_a_schedule_does_not_have_is_refused_in_one_sentence() {
     }
     for (arguments, expected) in [
         (&["work", "q", "--all", "--", "cat"][..], "geartrain: --all is for WorkKit schedules"),
+        (&["work", "q", "--literals", "--", "cat"], "geartrain: --literals is for WorkKit schedules"),
         (&["put", "q", "k", "--nonce"], "geartrain: --nonce is for WorkKit schedules"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_geartrain"))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
 use geartrain::worker::{JobService, Order, Report, Worker, WorkerError};
-use geartrain::{Backend, Count, Klass, QueueName, Target, WorkKitUrl, WorkerName};
+use geartrain::{Backend, Count, Klass, QueueName, Target, WorkerName};
 use geartrain_process::{
     CommandError, ForkModel, Launcher, Limits, Pool, PoolError, PoolOptions, WorkDirectories,
     WorkDirectoryError,
@@ -24,7 +24,7 @@ use super::Done;
 use super::gearman_slots::GearmanSlot;
 use super::work::{OrderArg, default_worker};
 use super::worker_display::{Display, DisplayWriter};
-use super::workkit;
+use super::workkit::TakeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::values::{at_least_one, limit, size};
@@ -64,9 +64,6 @@ pub(crate) struct WorkArgs {
     /// Take only jobs of this klass; may be repeated [default: all]
     #[arg(long = "klass", value_name = "KLASS")]
     klasses: Vec<Klass>,
-    /// Take the jobs of all named functions, also those that another listener could run
-    #[arg(long, conflicts_with = "klasses", help_heading = "WorkKit schedules")]
-    all: bool,
     /// Which queue's jobs come first
     #[arg(long, value_enum, default_value_t = OrderArg::Strict)]
     order: OrderArg,
@@ -106,6 +103,8 @@ pub(crate) struct WorkArgs {
     /// Replace a program that has more memory than this after a job, like 512mb
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Pool")]
     max_memory: Option<u64>,
+    #[command(flatten)]
+    take: TakeArgs,
     #[command(flatten)]
     push: PushArgs,
     /// The directory for the working directories of programs [default: a temporary one]
@@ -210,7 +209,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
     if is_gearman {
         refuse_on_gearman(&args)?;
     }
-    workkit::check_klasses(&target, &args.klasses, args.all)?;
+    args.take.check(&target, &args.klasses)?;
     let name = match &args.worker {
         Some(name) => name.clone(),
         None => default_worker()?,
@@ -269,8 +268,8 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
             sum
         } else {
             // The client also shares an embedded directory with other processes, as long as it lives.
-            let client = match args.all {
-                true => workkit::connect(url, "--all", WorkKitUrl::with_all).await?,
+            let client = match args.take.is_given() {
+                true => args.take.connect(url).await?,
                 false => geartrain::connect(url).await?,
             };
             log_start();

@@ -1,7 +1,8 @@
-//! WorkKit schedules: the flags that only they have, `put --nonce` and `work --all`.
+//! WorkKit schedules: the flags that only they have, `put --nonce`, `work --all` and `work --literals`.
 
 use std::sync::Arc;
 
+use clap::Args;
 use geartrain::{
     Call, Client, Error, Klass, Operation, Put, PutReply, Seconds, Target, Timestamp, WorkKitBackend,
     WorkKitUrl,
@@ -51,17 +52,45 @@ pub(super) async fn connect(
     }
 }
 
-/// Refuses a worker that does not say which functions it can run: others would be taken from listeners that can.
-pub(super) fn check_klasses(target: &Target, klasses: &[Klass], all: bool) -> Result<(), Failure> {
-    match target {
-        Target::WorkKit(url) if klasses.is_empty() && !all && !url.takes_all() => Err(Failure::Usage(
-            "name the functions to run with --klass, or take all named functions with --all".to_owned(),
-        )),
-        Target::WorkKit(_) => Ok(()),
-        _ if all => Err(Failure::Usage(
-            "--all is for WorkKit schedules; elsewhere all klasses are taken unless --klass is given"
-                .to_owned(),
-        )),
-        _ => Ok(()),
+/// Which jobs of a schedule a worker takes, beside those of its klasses.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct TakeArgs {
+    /// Take the jobs of all named functions, also those that another listener could run
+    #[arg(long, conflicts_with = "klasses", help_heading = "WorkKit schedules")]
+    all: bool,
+    /// Take function literals too: the program gets {"job": TEXT, "args": [...]}, with the klass literal
+    #[arg(long, help_heading = "WorkKit schedules")]
+    literals: bool,
+}
+
+impl TakeArgs {
+    /// Refuses a worker that does not say which functions it can run: others would be taken from listeners that
+    /// can.
+    pub(super) fn check(self, target: &Target, klasses: &[Klass]) -> Result<(), Failure> {
+        match target {
+            Target::WorkKit(url) if klasses.is_empty() && !self.is_given() && !url.takes_without_klass() => {
+                let why = "name the functions to run with --klass, or take all named functions with --all";
+                Err(Failure::Usage(why.to_owned()))
+            }
+            Target::WorkKit(_) => Ok(()),
+            _ if self.is_given() => {
+                let flag = if self.all { "--all" } else { "--literals" };
+                let why = "elsewhere all klasses are taken unless --klass is given";
+                Err(Failure::Usage(format!("{flag} is for WorkKit schedules; {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn is_given(self) -> bool {
+        self.all || self.literals
+    }
+
+    pub(super) async fn connect(self, url: &str) -> Result<Client, Failure> {
+        let change = |url: WorkKitUrl| {
+            let url = if self.all { url.with_all() } else { url };
+            if self.literals { url.with_literals() } else { url }
+        };
+        connect(url, "--all", change).await
     }
 }

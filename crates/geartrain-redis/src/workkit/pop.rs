@@ -21,18 +21,29 @@ const PAGE: (usize, usize) = (16, 1_024);
 /// The longest time between two looks: a peer may insert a job at any time, and nothing is published.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which named functions a pop takes.
+/// The klass of function literals, if a pop takes them. No function has a name without a namespace.
+const LITERAL: &str = "literal";
+
+/// Which functions a pop takes.
 #[derive(Clone, Copy)]
-enum Wanted<'a> {
+struct Wanted<'a> {
+    named: Named<'a>,
+    literals: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Named<'a> {
     All,
     Klasses(&'a [Klass]),
 }
 
 impl Wanted<'_> {
-    fn takes(self, klass: &Klass) -> bool {
-        match self {
-            Wanted::All => true,
-            Wanted::Klasses(klasses) => klasses.contains(klass),
+    /// The klass under which a job is handed out; none if the pop does not take it.
+    fn klass_of(self, job: &StoredJob) -> Option<Klass> {
+        match (job.klass(), self.named) {
+            (None, _) => self.literals.then(|| Klass::new(LITERAL).expect("it is a name")),
+            (Some(klass), Named::All) => Some(klass),
+            (Some(klass), Named::Klasses(klasses)) => klasses.contains(&klass).then_some(klass),
         }
     }
 }
@@ -89,7 +100,7 @@ impl Session {
                 let mut offset = 0;
                 loop {
                     let page = self.page(queue, offset, PAGE.1, now).await?;
-                    if page.due.iter().any(|due| due.job.klass().is_some()) {
+                    if page.due.iter().any(|due| self.options.literals || due.job.klass().is_some()) {
                         return Ok(true);
                     }
                     next = earlier(next, page.next);
@@ -110,9 +121,10 @@ impl Session {
     /// Pops what is due, and returns the score of the first entry that is not.
     async fn pop_now(&self, pop: &Pop, now: Timestamp) -> Result<(PopReply, Option<f64>), CallError> {
         check_queues(&pop.queues)?;
-        let wanted = match &pop.klasses {
-            Some(klasses) => Wanted::Klasses(klasses),
-            None if self.options.all => Wanted::All,
+        let named = match &pop.klasses {
+            Some(klasses) => Named::Klasses(klasses),
+            None if self.options.all => Named::All,
+            None if self.options.literals => Named::Klasses(&[]),
             None => {
                 return Err(Refusal::BadArgument {
                     what: "klasses".into(),
@@ -123,6 +135,7 @@ impl Session {
                 .into());
             }
         };
+        let wanted = Wanted { named, literals: self.options.literals };
         let (count, queues) = (pop.count.get(), pop.queues.len());
         let first = pop.order.turn(queues);
         let (mut jobs, mut next, mut turn) = (Vec::new(), None, first);
@@ -173,7 +186,7 @@ impl Session {
             let page = self.page(schedule, offset, size, now).await?;
             let mut moved = 0;
             for due in page.due {
-                let Some(klass) = due.job.klass().filter(|klass| wanted.takes(klass)) else { continue };
+                let Some(klass) = wanted.klass_of(&due.job) else { continue };
                 if jobs.len() >= count {
                     return Ok(None);
                 }
@@ -312,7 +325,7 @@ impl Session {
             jid,
             queue: schedule.clone(),
             klass,
-            payload: job.payload(),
+            payload: if job.klass().is_some() { job.payload() } else { job.literal_payload() },
             priority: Priority::ZERO,
             retries,
             remaining: i64::from(retries) - i64::from(used),

@@ -21,6 +21,7 @@ const LEASE: Duration = Duration::from_secs(60);
 /// |---|---|
 /// | `schedule=S` | only this schedule is used, also to look for a job by its id |
 /// | `all=true` | a pop without klasses takes all named functions |
+/// | `literals=true` | a pop takes function literals too, as jobs of the klass `literal`; the payload is then an object with `job` (the text) and `args` |
 /// | `nonce=true` | each job is put with a random member, so that equal jobs are different jobs |
 /// | `retries=N` | how often a job is retried that was put without a number of its own; 0 by default |
 /// | `lease=SECONDS` | how long a job may run without a heartbeat; 60 by default |
@@ -48,6 +49,7 @@ pub struct WorkKitUrl {
 pub(super) struct Options {
     pub(super) schedule: Option<QueueName>,
     pub(super) all: bool,
+    pub(super) literals: bool,
     pub(super) nonce: bool,
     pub(super) retries: u32,
     pub(super) lease: Duration,
@@ -65,15 +67,21 @@ impl WorkKitUrl {
         self
     }
 
+    /// The same URL for pops that take function literals too.
+    pub fn with_literals(mut self) -> WorkKitUrl {
+        self.options.literals = true;
+        self
+    }
+
     /// The same URL for puts that are different jobs each.
     pub fn with_nonce(mut self) -> WorkKitUrl {
         self.options.nonce = true;
         self
     }
 
-    /// Whether pops without klasses take all named functions.
-    pub fn takes_all(&self) -> bool {
-        self.options.all
+    /// Whether pops without klasses take something: all named functions, or function literals.
+    pub fn takes_without_klass(&self) -> bool {
+        self.options.all || self.options.literals
     }
 }
 
@@ -93,6 +101,7 @@ impl FromStr for WorkKitUrl {
         let mut options = Options {
             schedule: None,
             all: false,
+            literals: false,
             nonce: false,
             retries: 0,
             lease: LEASE,
@@ -106,6 +115,7 @@ impl FromStr for WorkKitUrl {
         for option in given {
             match option {
                 ("all", value) => options.all = flag(value)?,
+                ("literals", value) => options.literals = flag(value)?,
                 ("nonce", value) => options.nonce = flag(value)?,
                 ("catch_up", value) => options.catch_up = flag(value)?,
                 ("repeat", value) => options.repeat = flag(value)?,
@@ -133,7 +143,7 @@ impl FromStr for WorkKitUrl {
                 ("patience" | "ca" | "cert" | "key", _) => rest.push(format!("{}={}", option.0, option.1)),
                 _ => {
                     return Err(BadUrl(
-                        "the only options are schedule, all, nonce, retries, lease, catch_up, repeat, \
+                        "the only options are schedule, all, literals, nonce, retries, lease, catch_up, repeat, \
                          no_overlap, keep_failed, cron_order, patience, ca, cert and key",
                     ));
                 }
@@ -151,7 +161,9 @@ fn flag(value: &str) -> Result<bool, BadUrl> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(BadUrl("all, nonce, catch_up, repeat, no_overlap and keep_failed are true or false")),
+        _ => Err(BadUrl(
+            "all, literals, nonce, catch_up, repeat, no_overlap and keep_failed are true or false",
+        )),
     }
 }
 
@@ -190,7 +202,7 @@ mod tests {
             ("workkit+redis://h?cron_order=x", "cron_order is document or cuckoo"),
             (
                 "workkit+redis://h?all",
-                "all, nonce, catch_up, repeat, no_overlap and keep_failed are true or false",
+                "all, literals, nonce, catch_up, repeat, no_overlap and keep_failed are true or false",
             ),
             ("workkit+redis://h?retries=many", "retries is a number"),
         ] {

@@ -224,9 +224,17 @@ fn jobs_of_other_functions_are_left_alone() {
     let taken = run_at(&*all, 0.0, any).unwrap().jobs;
     assert_eq!(taken.len(), 20);
     assert!(taken.iter().all(|job| job.klass.as_str() == "other/function"));
-    assert_eq!(peer.entries().len(), 20, "function literals are never taken");
+    assert_eq!(peer.entries().len(), 20, "function literals are left");
     let literal = run_at(&*backend, 0.0, Get { jid: jid("id-00") }).unwrap().unwrap();
     assert_eq!(literal.klass.as_str(), "(fn [x] (println x))");
+
+    // Unless a worker asks for them, and gets their text.
+    let literals = connect(&redis, "?literals=true");
+    let taken = run_at(&*literals, 0.0, Pop { klasses: None, ..pop(100) }).unwrap().jobs;
+    assert_eq!(taken.len(), 20);
+    assert_eq!(taken[0].klass.as_str(), "literal");
+    assert_eq!(taken[0].payload.text(), Some(r#"{"job":"(fn [x] (println x))","args":[0]}"#));
+    assert_eq!(run_at(&*literals, 0.0, complete(&taken[0])), Ok(CompleteReply::Complete));
 }
 
 #[test]
@@ -358,7 +366,7 @@ fn a_running_job_that_is_cancelled_finishes_and_does_not_come_back() {
     assert_eq!(run_at(&*backend, 0.0, Cancel::new(vec![id])), Ok(1));
     assert_eq!(run_at(&*backend, 0.0, Retry::new(job.jid.clone(), job.holder())), Ok(2));
     assert!(take(&*backend, 9.0).is_none());
-    assert!(!keys(&redis).iter().any(|key| key.starts_with("s:")), "{:?}", keys(&redis));
+    assert_eq!(keys(&redis), ["geartrain:wk:schedules"]);
 }
 
 #[test]
