@@ -433,6 +433,7 @@ mod tests {
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
             ("docs/workers.md", include_str!("../../../docs/workers.md")),
+            ("docs/workkit.md", include_str!("../../../docs/workkit.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

@@ -80,6 +80,33 @@ fn jobs_go_through_a_schedule() {
 }
 
 #[test]
+fn recurring_jobs_are_added_listed_and_removed() {
+    let schedules = Schedules::start();
+    let added =
+        schedules.json(&["recur", "add", "tasks", "cache/clear", r#"["x"]"#, "--cron", "every day at 7pm"]);
+    let jid = added["jid"].as_str().unwrap();
+    assert_eq!(jid.len(), 40);
+    let listed = schedules.json(&["recur", "ls"]);
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["jid"]), (1, &added["jid"]));
+    assert!(schedules.ok(&["recur", "get", jid]).contains("* * * * 19 0 0"));
+    assert_eq!(schedules.json(&["get", jid])["state"], "scheduled");
+    let same = schedules.json(&["put", "tasks", "cache/clear", r#"["x"]"#, "--cron", "* * * * 19 0 0"]);
+    assert_eq!(same["jid"], added["jid"], "it is the same job");
+    schedules.ok(&["recur", "rm", jid]);
+    assert_eq!(schedules.json(&["recur", "ls"]), serde_json::json!([]));
+
+    for (arguments, expected) in [
+        (&["--cron", "CRON_TZ=Europe/Berlin 0 9 * * *"][..], "cannot run a job in a time zone"),
+        (&["--cron", "hourly", "--overlap", "skip"], "cannot keep with a job whether runs overlap"),
+        (&["--every", "1d"], "cannot run a job at an interval"),
+    ] {
+        let (error, code) = schedules.error(&[&["recur", "add", "tasks", "a/b", "[]"], arguments].concat());
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(code, Some(1));
+    }
+}
+
+#[test]
 fn what_a_schedule_does_not_have_is_refused_in_one_sentence() {
     let schedules = Schedules::start();
     for (arguments, expected, code) in [

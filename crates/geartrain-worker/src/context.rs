@@ -55,7 +55,7 @@ struct Attempt {
     interrupted: CancellationToken,
     interruption: Mutex<Option<Interruption>>,
     progress: Mutex<Option<Portion>>,
-    stopping: CancellationToken,
+    stopping: Arc<CancellationToken>,
 }
 
 /// Why a report about a job was not accepted.
@@ -86,7 +86,7 @@ impl Context {
         backend: Arc<dyn Backend>,
         job: Popped,
         deadline: Option<Instant>,
-        stopping: CancellationToken,
+        stopping: Arc<CancellationToken>,
     ) -> Context {
         Context(Arc::new(Attempt {
             backend,

@@ -78,8 +78,16 @@ impl Registry {
         }
     }
 
+    /// Removes attempts.
+    pub(crate) fn remove_all<'a>(&self, contexts: impl IntoIterator<Item = &'a Context>) {
+        let mut held = self.held.lock();
+        for context in contexts {
+            held.remove(&context.job().lock.token);
+        }
+    }
+
     /// Removes an attempt. Returns whether it was there.
-    pub(crate) fn remove(&self, context: &Context) -> bool {
+    fn remove(&self, context: &Context) -> bool {
         self.held.lock().remove(&context.job().lock.token).is_some()
     }
 
@@ -126,16 +134,20 @@ impl Registry {
 }
 
 /// How long a lock lasts from now on, by the backend's clock.
-pub(crate) fn lock_left(backend: &dyn Backend, expires: Timestamp) -> Duration {
-    let now = backend.now().unwrap_or_else(|| SystemClock.now());
+fn left(now: Timestamp, expires: Timestamp) -> Duration {
     Duration::try_from_secs_f64((expires - now).max(Seconds::ZERO).get())
         .unwrap_or(Duration::from_secs(3_600))
 }
 
 /// The time left of a popped job's lock, and until its deadline.
-pub(crate) fn limits_of(backend: &dyn Backend, job: &Popped) -> (Duration, Option<Duration>) {
+pub(crate) fn limits_of(now: Timestamp, job: &Popped) -> (Duration, Option<Duration>) {
     let deadline = job.details.as_ref().and_then(|details| details.deadline);
-    (lock_left(backend, job.lock.expires), deadline.map(|deadline| lock_left(backend, deadline)))
+    (left(now, job.lock.expires), deadline.map(|deadline| left(now, deadline)))
+}
+
+/// The time by the backend's clock.
+pub(crate) fn now(backend: &dyn Backend) -> Timestamp {
+    backend.now().unwrap_or_else(|| SystemClock.now())
 }
 
 /// The thread, which ends with this handle.
@@ -270,7 +282,7 @@ impl Renewer {
         let token = context.job().lock.token;
         match answer {
             Ok(Reply::Heartbeat(expires)) => {
-                self.registry.renewed(token, lock_left(&*self.backend, expires));
+                self.registry.renewed(token, left(now(&*self.backend), expires));
             }
             Ok(_) => self.registry.not_renewed(token),
             Err(refusal) => match is_lost(&refusal) {

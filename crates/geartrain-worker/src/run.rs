@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -43,6 +44,10 @@ const REPORTS_MAX: usize = 512;
 const UNREPORTED_MAX: usize = 2_048;
 /// Bytes of results in one batch, about.
 const RESULT_BYTES_MAX: usize = 4 << 20;
+/// The longest first poll of a handler in the task of the loop, and how many handlers get a task of their own after
+/// a longer one.
+const INLINE_MAX: Duration = Duration::from_micros(500);
+const SPAWNED_AFTER_LONG: u32 = 100;
 /// Jobs of one pop, at most: their payloads come in one reply.
 const POP_MAX: usize = 256;
 /// How long a parked pop waits before it is repeated, which shows that the queue is there.
@@ -65,6 +70,8 @@ pub(crate) struct Runner {
     registry: Arc<Registry>,
     /// The handlers that run.
     attempts: JoinSet<Finished>,
+    /// Attempts that are polled by a task from the beginning.
+    spawn_next: u32,
     /// Attempts that ended and are not yet reported.
     outbox: VecDeque<Finished>,
     batches: FuturesUnordered<BoxFuture<'static, Batch>>,
@@ -85,9 +92,9 @@ pub(crate) struct Runner {
     trouble: Option<Trouble>,
     /// The last time that the queue answered a pop, or that none was waiting for an answer.
     polled: Instant,
-    stopping: CancellationToken,
+    stopping: Arc<CancellationToken>,
     /// Cancelled when interrupted handlers get no more time.
-    at_once: CancellationToken,
+    at_once: Arc<CancellationToken>,
     /// When running attempts are interrupted, once the worker stops.
     grace_over: Option<Instant>,
     is_interrupted: bool,
@@ -143,6 +150,7 @@ impl Runner {
             capabilities,
             registry: Arc::default(),
             attempts: JoinSet::new(),
+            spawn_next: 0,
             outbox: VecDeque::new(),
             batches: FuturesUnordered::new(),
             pop: None,
@@ -152,8 +160,8 @@ impl Runner {
             is_empty: false,
             trouble: None,
             polled: Instant::now(),
-            stopping: CancellationToken::new(),
-            at_once: CancellationToken::new(),
+            stopping: Arc::default(),
+            at_once: Arc::default(),
             grace_over: None,
             is_interrupted: false,
             error: None,
@@ -274,7 +282,10 @@ impl Runner {
                     calls.push(Call::from(command));
                     reports.push(finished);
                 }
-                None => self.ended(&finished, AttemptEnding::Lost),
+                None => {
+                    self.registry.remove_all([&finished.context]);
+                    self.ended(&finished, AttemptEnding::Lost);
+                }
             }
         }
         if calls.is_empty() {
@@ -374,6 +385,8 @@ impl Runner {
             }
         };
         self.reached();
+        // Their locks need no renewal any more. A refused one is reported again at once.
+        self.registry.remove_all(batch.reports.iter().map(|finished| &finished.context));
         for (finished, answer) in batch.reports.into_iter().zip(answers) {
             match answer {
                 // No retry was left.
@@ -395,9 +408,8 @@ impl Runner {
         }
     }
 
-    /// Counts an attempt, whose lock needs no renewal any more.
+    /// Counts an attempt.
     fn ended(&mut self, finished: &Finished, ending: AttemptEnding) {
-        self.registry.remove(&finished.context);
         self.report.count(ending);
         let Finished { context, took, .. } = finished;
         let message = finished.message();
@@ -429,21 +441,53 @@ impl Runner {
     }
 
     fn start(&mut self, jobs: Vec<Popped>) {
-        let now = Instant::now();
+        let (now, by_the_queue) = (Instant::now(), heartbeat::now(&*self.backend));
         let contexts: Vec<(Context, Duration)> = jobs
             .into_iter()
             .map(|job| {
-                let (lock, deadline) = heartbeat::limits_of(&*self.backend, &job);
+                let (lock, deadline) = heartbeat::limits_of(by_the_queue, &job);
                 let limit = deadline.into_iter().chain(self.settings.timeout).min();
                 let deadline = limit.and_then(|limit| now.checked_add(limit));
                 (Context::new(self.backend.clone(), job, deadline, self.stopping.clone()), lock)
             })
             .collect();
         self.registry.add(contexts.iter().cloned());
+        let mut began = now;
         for (context, _) in contexts {
             self.tell(|| WorkerEvent::Started(&context));
             let (cleanup, at_once) = (self.settings.cleanup, self.at_once.clone());
-            self.attempts.spawn(attempt(self.service.clone(), context, cleanup, at_once));
+            self.begin(Box::pin(attempt(self.service.clone(), context, cleanup, at_once)), &mut began);
+        }
+    }
+
+    /// Begins an attempt. It is polled once here, because a handler that does not wait ends with that: a task of
+    /// its own, and waking the thread that runs it, would cost several times as much. A handler that computes for
+    /// long is polled in a task, in parallel with others. `began` is about when this one begins.
+    fn begin(&mut self, mut attempt: BoxFuture<'static, Finished>, began: &mut Instant) {
+        if self.spawn_next > 0 {
+            self.spawn_next -= 1;
+            self.attempts.spawn(attempt);
+            return;
+        }
+        match attempt.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(finished) => {
+                *began += finished.took;
+                self.note_poll(finished.took);
+                self.outbox.push_back(finished);
+            }
+            Poll::Pending => {
+                // The task polls it again, with a waker.
+                self.attempts.spawn(attempt);
+                let now = Instant::now();
+                self.note_poll(now.saturating_duration_since(*began));
+                *began = now;
+            }
+        }
+    }
+
+    fn note_poll(&mut self, took: Duration) {
+        if took > INLINE_MAX {
+            self.spawn_next = SPAWNED_AFTER_LONG;
         }
     }
 
@@ -650,7 +694,7 @@ async fn attempt(
     mut service: JobService,
     context: Context,
     cleanup: Duration,
-    at_once: CancellationToken,
+    at_once: Arc<CancellationToken>,
 ) -> Finished {
     let began = Instant::now();
     let ending = {

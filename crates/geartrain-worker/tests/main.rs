@@ -7,6 +7,7 @@ mod interruption;
 mod layers;
 mod order;
 mod outage;
+mod periodic;
 mod resume;
 mod shutdown;
 mod support;

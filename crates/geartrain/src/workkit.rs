@@ -19,8 +19,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Times are in UTC and to the second. Equal jobs of one second are one job, see [`Added::is_new`], and jobs of
-//! one second run in no particular order. An error of a handler is final, unless the URL has `retries=`.
+//! Times are in UTC and to the second. Equal jobs of one second are one job, see [`Added::is_new`], and jobs
+//! of one second run in no particular order. An error of a handler is final, unless the URL has `retries=`.
 
 use std::sync::Arc;
 
@@ -100,8 +100,8 @@ impl Schedule {
         self.backend.now().unwrap_or_else(|| SystemClock.now())
     }
 
-    /// A worker that takes the jobs of its handlers. Those of other functions, and function literals, are left
-    /// for other listeners.
+    /// A worker that takes the jobs of its handlers. Those of other functions, and function literals, are
+    /// left for other listeners.
     #[cfg(feature = "worker")]
     pub fn listen(&self) -> crate::Worker {
         let backend: Arc<dyn Backend> = self.backend.clone();

@@ -13,6 +13,7 @@ pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod maintenance;
 pub(crate) mod next;
+mod periodic;
 mod ping;
 pub(crate) mod put;
 pub(crate) mod queue;

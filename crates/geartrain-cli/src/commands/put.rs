@@ -6,14 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use geartrain::{
-    Client, DependencyPolicy, Existing, Jid, Payload, Put, PutOptions, PutReply, RESULT_TTL_DEFAULT, Recur,
-    Seconds,
+    Client, DependencyPolicy, Existing, Jid, Payload, Period, PeriodicTemplate, Put, PutOptions, PutReply,
+    RESULT_TTL_DEFAULT, Recur, Seconds,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::wait::put_and_wait;
-use super::{Done, Due, list, new_jid, workkit};
+use super::{Done, Due, list, new_jid, periodic, workkit};
 use crate::batch::{BadLines, Batch, Defaults, OnBad};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -21,6 +21,7 @@ use crate::payload::Source;
 use crate::text;
 use crate::timestamp::Moment;
 use crate::values::{Delay, policy, priority, span, unique_key};
+use crate::view::Number;
 use crate::{backoff, timestamp, values};
 use clap::Args;
 use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Traceparent, UniqueKey};
@@ -37,6 +38,7 @@ use std::time::Duration;
   geartrain put mail welcome @letter.json --in 1h30m
   geartrain put mail welcome @letter.json --at "7pm tomorrow" --zone Europe/Berlin
   geartrain put reports nightly --every 1d --at 2026-04-01T03:00:00Z
+  geartrain put reports nightly --cron "0 3 * * *" --zone Europe/Berlin --timeout 10m
   geartrain put mail --batch jobs.ndjson
   geartrain put reports monthly --unique 2026-04 --timeout 10m --backoff 10s..1h --keep-result
   geartrain put thumbnails make @cat.jpg --wait 30s > cat-small.jpg
@@ -78,6 +80,14 @@ pub(crate) struct PutArgs {
         conflicts_with_all = ["batch", "depends", "replace"]
     )]
     every: Option<Duration>,
+    /// Submit a recurring job, by a cron expression or a phrase such as "weekdays at 9:00"; prints its jid
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = periodic::recurrence,
+        conflicts_with_all = ["batch", "depends", "replace", "every", "delay", "at", "wait"]
+    )]
+    cron: Option<String>,
     /// Priority: higher runs first [default: 0]
     #[arg(
         long,
@@ -138,7 +148,7 @@ pub(crate) struct PutArgs {
     #[arg(
         long,
         conflicts_with_all = [
-            "queue", "klass", "payload", "batch", "every", "wait", "jid", "delay", "at", "priority",
+            "queue", "klass", "payload", "batch", "every", "cron", "wait", "jid", "delay", "at", "priority",
             "tags", "depends", "retries", "unique", "timeout", "expires", "backoff", "crashes",
             "roll_call", "keep_result", "on_dependency_failure", "traceparent"
         ],
@@ -258,6 +268,25 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         due.remark(out)?;
         let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "coalesced": false });
         return Ok(out.line(&due.add_to(view), jid)?);
+    }
+
+    if let Some(cron) = args.cron {
+        let options = put_options(args.options).map(|options| *options).unwrap_or_default();
+        let expires_in = options.expires.map(|at| at - out.now);
+        let options = PutOptions { expires: None, ..options };
+        let put = Put {
+            priority: args.priority,
+            retries: args.retries,
+            tags: (!args.tags.is_empty()).then_some(args.tags),
+            options: (options != PutOptions::default()).then(|| Box::new(options)),
+            ..Put::new(queue, jid.clone(), klass, payload)
+        };
+        let template = PeriodicTemplate { expires_in, ..PeriodicTemplate::new(put, Period::Cron(cron)) };
+        let (jid, next) = periodic::add(client, template, None, out).await?;
+        let view = json!({
+            "jid": jid.to_string(), "outcome": "recurring", "coalesced": false, "due": next.map(Number::from),
+        });
+        return Ok(out.line(&view, jid)?);
     }
 
     let put = Put {

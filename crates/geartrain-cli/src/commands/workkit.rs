@@ -25,8 +25,8 @@ pub(super) async fn put(url: &str, mut args: PutArgs, out: &mut Output<'_>) -> R
     put::put(&connect(url, "--nonce", change).await?, args, out).await
 }
 
-/// Puts a job that runs in the second of a time, or the next one. The put is sent as of that second: the time from
-/// now until then would end a moment later, in the second after it.
+/// Puts a job that runs in the second of a time, or the next one. The put is sent as of that second: the time
+/// from now until then would end a moment later, in the second after it.
 pub(super) async fn put_at(client: &Client, put: Put, at: Timestamp) -> Result<PutReply, Error> {
     let second = at.floor();
     let second = if second == at { at } else { second + Seconds::from(1) };
@@ -64,8 +64,8 @@ pub(super) struct TakeArgs {
 }
 
 impl TakeArgs {
-    /// Refuses a worker that does not say which functions it can run: others would be taken from listeners that
-    /// can.
+    /// Refuses a worker that does not say which functions it can run: others would be taken from listeners
+    /// that can.
     pub(super) fn check(self, target: &Target, klasses: &[Klass]) -> Result<(), Failure> {
         match target {
             Target::WorkKit(url) if klasses.is_empty() && !self.is_given() && !url.takes_without_klass() => {

@@ -1,6 +1,7 @@
 -- Claims a due run: moves the entry from the score that was seen to its next one in one step.
 -- KEYS: S:jobs, S:next, inflight, owner, schedules
--- ARGV: id, entry, seen score, next score or '', attempt, deadline, record, now if runs must not overlap or '', S
+-- ARGV: id, entry, seen score, next score or '', attempt, deadline, record,
+-- now if runs must not overlap or '', S
 -- Replies 1: claimed, 0: another listener was faster, 2: the run is skipped because an earlier one goes on.
 -- A claim that is sent again after a lost reply is claimed already.
 if redis.call('HEXISTS', KEYS[4], ARGV[5]) == 1 then return 1 end

@@ -1,5 +1,6 @@
 -- Ends an attempt for good. A job without another run leaves the schedule, unless it was queued again.
--- KEYS: S:jobs, S:next, inflight, owner, retry, dead   ARGV: id, entry, attempt, '1' if it was the last run, reason or ''
+-- KEYS: S:jobs, S:next, inflight, owner, retry, dead
+-- ARGV: id, entry, attempt, '1' if it was the last run, reason or ''
 if redis.call('HDEL', KEYS[4], ARGV[3]) == 0 then return 0 end
 redis.call('ZREM', KEYS[3], ARGV[3])
 if ARGV[4] == '1' and not redis.call('ZSCORE', KEYS[2], ARGV[2]) then

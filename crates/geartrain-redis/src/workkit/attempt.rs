@@ -8,8 +8,8 @@ use redis::cmd;
 use super::keys::Keys;
 use super::session::{CallError, Session};
 
-/// The record of an attempt. Its field is the job's id and the token: runs of one job may overlap, and each has a
-/// lease of its own.
+/// The record of an attempt. Its field is the job's id and the token: runs of one job may overlap, and each
+/// has a lease of its own.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct AttemptRecord {
     pub(super) worker: String,

@@ -1,5 +1,5 @@
-//! WorkKit schedules on a Redis as a [`Backend`]: jobs with a cron string, in the keys and the JSON that WorkKit
-//! published, so that its own clients and listeners can be on the other side.
+//! WorkKit schedules on a Redis as a [`Backend`]: jobs with a cron string, in the keys and the JSON that
+//! WorkKit published, so that its own clients and listeners can be on the other side.
 //!
 //! Its words stop here: a *schedule* is our queue, a *named function* `#'ns/name` our klass `ns/name`, the
 //! *arguments* (a JSON array) our payload, the *job ID* (the SHA-1 of the payload) our jid.
@@ -129,8 +129,8 @@ impl WorkKitBackend {
     }
 }
 
-/// Replies on their way to the caller. If they are dropped before the caller takes them, the popped jobs among
-/// them are released.
+/// Replies on their way to the caller. If they are dropped before the caller takes them, the popped jobs
+/// among them are released.
 struct ReplyGuard {
     session: Arc<Session>,
     releasing: Option<flume::Sender<()>>,
@@ -248,8 +248,8 @@ fn to_duration(wait: Seconds) -> Duration {
 impl Drop for WorkKitBackend {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        // A process often ends after a cancelled pop, and the job should not wait for its lease to expire. Ends as
-        // soon as no release holds a sender.
+        // A process often ends after a cancelled pop, and the job should not wait for its lease to expire.
+        // Ends as soon as no release holds a sender.
         self.releasing = None;
         let _ = self.released.recv_timeout(RELEASE_MAX);
         runtime.shutdown_background();

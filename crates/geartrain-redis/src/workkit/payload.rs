@@ -65,7 +65,8 @@ impl StoredJob {
         self.args.as_str().into()
     }
 
-    /// What a worker gets that asked for function literals: the text, which we never evaluate, and the arguments.
+    /// What a worker gets that asked for function literals: the text, which we never evaluate, and the
+    /// arguments.
     pub(super) fn literal_payload(&self) -> Payload {
         let form = serde_json::to_string(&self.form).expect("a text is JSON");
         format!(r#"{{"job":{form},"args":{}}}"#, self.args).into()

@@ -89,8 +89,8 @@ impl Session {
         Ok(false)
     }
 
-    /// Lists recurring jobs by id. Listeners of all kinds run them, and leave no trace: that none watches is not
-    /// known, and so not claimed.
+    /// Lists recurring jobs by id. Listeners of all kinds run them, and leave no trace: that none watches is
+    /// not known, and so not claimed.
     pub(super) async fn periodics(
         &self,
         request: &Periodics,

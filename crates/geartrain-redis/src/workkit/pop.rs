@@ -170,8 +170,8 @@ impl Session {
         Ok((PopReply { jobs, turn }, next))
     }
 
-    /// Claims due jobs of one schedule until there are `count`. Returns the score of the first entry that is not
-    /// due.
+    /// Claims due jobs of one schedule until there are `count`. Returns the score of the first entry that is
+    /// not due.
     async fn take(
         &self,
         schedule: &QueueName,
@@ -209,7 +209,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Reads entries by rank. Those that cannot be read are reported and stay, those without a job are removed.
+    /// Reads entries by rank. Those that cannot be read are reported and stay, those without a job are
+    /// removed.
     async fn page(
         &self,
         schedule: &QueueName,

@@ -182,7 +182,8 @@ impl Session {
             Listing::Scheduled(schedule) => (schedule, after.as_str(), "+inf".to_owned()),
             Listing::Running(schedule) => (schedule, after.as_str(), "+inf".to_owned()),
             Listing::Stalled(schedule) => (schedule, "-inf", now.to_string()),
-            // A complete job leaves the schedule, none waits for others, and recurring ones are periodic ones.
+            // A complete job leaves the schedule, none waits for others, and recurring ones are periodic
+            // ones.
             _ => return Ok(Vec::new()),
         };
         self.enter(schedule)?;

@@ -13,8 +13,8 @@ use super::{cron, script};
 
 /// Expired leases that one pop handles.
 const EXPIRED_MAX: usize = 16;
-/// A job without an entry is adopted if it is found twice, this far apart: listeners that take an entry out put it
-/// back in an instant. In seconds.
+/// A job without an entry is adopted if it is found twice, this far apart: listeners that take an entry out
+/// put it back in an instant. In seconds.
 const ORPHAN_AGE: i32 = 60;
 /// Jobs that one step of the search for orphans looks at.
 const SCAN_COUNT: usize = 500;
@@ -62,8 +62,8 @@ impl Session {
         Ok(())
     }
 
-    /// Queues recurring jobs again that have had no entry and no lease for two looks. A job that runs once may be
-    /// running elsewhere: it is only reported.
+    /// Queues recurring jobs again that have had no entry and no lease for two looks. A job that runs once
+    /// may be running elsewhere: it is only reported.
     async fn adopt_orphans(&self, schedule: &QueueName, now: Timestamp) -> Result<(), CallError> {
         let keys = Keys::of(schedule.as_str());
         let found = self.orphans_of(&keys).await?;

@@ -1,5 +1,5 @@
-//! Three listeners on one schedule with a job every second, one of them killed again and again: no run is claimed
-//! twice, and with catch-up none is missing.
+//! Three listeners on one schedule with a job every second, one of them killed again and again: no run is
+//! claimed twice, and with catch-up none is missing.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};

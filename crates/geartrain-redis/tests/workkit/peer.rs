@@ -1,5 +1,5 @@
-//! Another implementation of WorkKit, written with plain Redis commands: it enqueues and listens as the published
-//! algorithms say, without our scripts and keys.
+//! Another implementation of WorkKit, written with plain Redis commands: it enqueues and listens as the
+//! published algorithms say, without our scripts and keys.
 
 use std::collections::BTreeMap;
 
@@ -67,8 +67,8 @@ impl Peer {
         is_new
     }
 
-    /// Takes the first job if it is due, puts it back if it runs again, and forgets it otherwise. The peer knows
-    /// two kinds of cron strings: every second, and once.
+    /// Takes the first job if it is due, puts it back if it runs again, and forgets it otherwise. The peer
+    /// knows two kinds of cron strings: every second, and once.
     pub(super) fn listen_once(&self, now_ms: i64) -> Option<Taken> {
         let connection = &mut self.connection();
         let mut taking = redis::pipe();

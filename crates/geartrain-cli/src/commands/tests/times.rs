@@ -100,3 +100,70 @@ fn next_previews_recurrences_and_moments() {
     assert_eq!(bad.code, 2);
     assert!(bad.err.contains("\"other\" at byte 6: ambiguous"), "{}", bad.err);
 }
+
+#[test]
+fn recurring_jobs_by_cron_have_put_options_and_a_life_of_their_own() {
+    let shell = shell();
+    let add = |jid: &str, more: &[&str]| {
+        let printed = shell.try_run(&format!("recur add reports nightly {{}} --jid {jid}"), more);
+        assert_eq!(printed.code, 0, "{}", printed.err);
+        printed
+    };
+    let printed =
+        add("night", &["--cron", "0 3 * * *", "--timeout", "10m", "--overlap", "skip", "--tag", "t"]);
+    assert!(printed.err.starts_with("geartrain: runs first "), "{}", printed.err);
+    add("digest", &["--cron", "weekdays at 9:00", "--backlog", "skip"]);
+    add("often", &["--every", "1h", "--expires-in", "5m"]);
+    add("qless", &["--every", "1h"]);
+    let view = shell.json("recur get night");
+    for (key, value) in [
+        ("cron", json!("* * * * 3 0 0")),
+        ("timeout", json!(600)),
+        ("overlap", json!("skip")),
+        ("backlog", json!(1)),
+        ("tags", json!(["t"])),
+        ("retries", json!(5)),
+        ("paused", json!(false)),
+    ] {
+        assert_eq!(view[key], value, "{key}");
+    }
+    assert_eq!(shell.json("recur get digest")["backlog"], json!(null));
+    assert_eq!(shell.json("recur get often")["every"], json!(3_600));
+    let listed = shell.json("recur ls");
+    let jids: Vec<&str> = listed.as_array().unwrap().iter().map(|job| job["jid"].as_str().unwrap()).collect();
+    assert_eq!(jids, ["qless", "digest", "night", "often"], "those of Qless come first");
+    assert_eq!(shell.json("recur pause night")["next"], json!(null));
+    assert_eq!(shell.run("recur run night"), "night-1\n");
+    assert_eq!(shell.json("get night-1")["spawned_from"], "night");
+    let refused = shell.try_run("recur run night", &[]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("not finished"), "{}", refused.err);
+    assert!(shell.json("recur resume night")["next"].is_number());
+    assert_eq!(shell.json("recur edit night --overlap allow --priority 3")["priority"], json!(3));
+    assert_eq!(shell.run("recur run night"), "night-2\n");
+    assert_eq!(shell.run("recur rm night digest often qless"), "4 recurring jobs removed\n");
+    assert_eq!(shell.json("recur ls"), json!([]));
+}
+
+#[test]
+fn what_never_recurs_is_refused() {
+    let shell = shell();
+    let refused = |more: &[&str]| shell.try_run("recur add reports nightly", more);
+    let past = refused(&["--cron", "2020 1 1 * 0 0 0"]);
+    assert_eq!(past.code, 1, "{}", past.err);
+    assert!(past.err.contains("never run"), "{}", past.err);
+    for (line, why) in [
+        (&["geartrain", "recur", "add", "q", "k", "--cron", "61 * * * *"][..], "61"),
+        (&["geartrain", "recur", "add", "q", "k", "--cron", "7pm tomorrow"], "names one time"),
+        (&["geartrain", "recur", "add", "q", "k", "--cron", "every other friday"], "other"),
+        (&["geartrain", "recur", "add", "q", "k", "--every", "1h", "--overlap", "no"], "cancel-old"),
+        (&["geartrain", "recur", "add", "q", "k", "--every", "1h", "--backlog", "many"], "skip"),
+        (&["geartrain", "recur", "add", "q", "k"], "--every"),
+    ] {
+        let error = crate::args::parse(line.iter().copied()).unwrap_err().to_string();
+        assert!(error.contains(why), "{line:?}: {error}");
+    }
+    for verb in ["pause", "resume", "run", "get", "rm"] {
+        assert_eq!(shell.try_run(&format!("recur {verb} missing"), &[]).code, 1, "{verb}");
+    }
+}
