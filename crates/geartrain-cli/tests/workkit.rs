@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use geartrain_testkit::peers::RedisServer;
+use geartrain_testkit::peers::{RedisServer, Scratch};
 use serde_json::Value;
 
 struct Schedules {
@@ -56,6 +56,13 @@ fn jobs_go_through_a_schedule() {
     let second = schedules.json(&[&put[..], &["--nonce"]].concat());
     assert_eq!(second["outcome"], "named");
     assert_ne!(second["jid"], first["jid"]);
+
+    let scratch = Scratch::new("workkit-batch");
+    let file = scratch.path().join("jobs");
+    std::fs::write(&file, r#"{"klass":"cache/clear","payload":["users"],"at":"2099-01-01T00:00:00Z"}"#)
+        .unwrap();
+    let batch = schedules.json(&["put", "tasks", "--batch", file.to_str().unwrap()]);
+    assert_eq!(batch["existing"], 1, "the same second, and so the same job: {batch}");
 
     let now = schedules.ok(&["put", "tasks", "cache/clear", "[1]"]);
     assert_eq!(schedules.ok(&["put", "tasks", "cache/fill", "[2]"]).len(), 40);

@@ -417,6 +417,7 @@ pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut 
         defaults: Defaults { queue: args.queue, klass: args.klass },
         from_line: args.from_line,
         on_bad,
+        sends_time: args.sends_time,
         progress: |bytes, jobs| {
             bar.set_position(bytes);
             bar.set_message(text::count(jobs, "job"));

@@ -65,6 +65,8 @@ impl CronOrder {
 
 /// The cron string of a job that runs once, and its time: this second, or the first one after a delay.
 pub(super) fn once(at: Timestamp, order: CronOrder) -> Result<(String, Timestamp), Refusal> {
+    // To the millisecond, as scores are: a time that was added up from parts may be a hair above its second.
+    let at = Timestamp::new((at.get() * 1_000.0).round() / 1_000.0).unwrap_or(at);
     let cron = || {
         let schedule = Schedule::once(at)?;
         Some((order.write(&schedule)?, schedule.first(at)?))
@@ -135,6 +137,7 @@ mod tests {
         let cron = |at, order| once(at, order).expect("it has one").0;
         assert_eq!(cron(at(0.0), CronOrder::Document), "2014 3 5 * 9 34 16");
         assert_eq!(cron(at(0.2), CronOrder::Document), "2014 3 5 * 9 34 17", "rounded up");
+        assert_eq!(cron(at(0.000_000_3), CronOrder::Document), "2014 3 5 * 9 34 16", "an error of doubles");
         assert_eq!(cron(at(0.0), CronOrder::Cuckoo), "16 34 9 3 5 * 2014");
         assert!(once(Timestamp::new(1e15).expect("finite"), CronOrder::Document).is_err());
     }

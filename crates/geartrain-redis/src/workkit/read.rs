@@ -60,7 +60,11 @@ impl Session {
         let (id, mut found) = (jid.to_string(), Vec::new());
         for schedule in schedules {
             let keys = Keys::of(schedule.as_str());
-            let is_there: bool = self.ask(cmd("HEXISTS").arg(&keys.jobs).arg(&id)).await?;
+            let is_there = match self.ask(cmd("HEXISTS").arg(&keys.jobs).arg(&id)).await {
+                // Its keys belong to something else.
+                Err(CallError::Refused(_)) => false,
+                other => other?,
+            };
             if is_there || self.ask(cmd("HEXISTS").arg(&keys.dead).arg(&id)).await? {
                 found.push(schedule.clone());
             }

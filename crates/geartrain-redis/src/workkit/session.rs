@@ -7,7 +7,7 @@ use geartrain_core::{BackendError, QueueName, Refusal, Timestamp};
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue, cmd};
 
-use super::keys::{NEXT, OWN, SCHEDULES};
+use super::keys::{Keys, NEXT, OWN, SCHEDULES};
 use super::script::Script;
 use super::url::Options;
 use crate::connection::ConnectionError;
@@ -51,6 +51,18 @@ pub(super) fn broken(error: ConnectionError) -> BackendError {
     BackendError::Broken { backend: NAME, source: Box::new(error) }
 }
 
+/// A key of another type belongs to something else: no retry changes that.
+fn refused_if_wrong_type(error: ConnectionError) -> CallError {
+    match &error {
+        // Older versions name the error of a script differently.
+        ConnectionError::Redis(redis) if redis.to_string().contains("WRONGTYPE") => {
+            let why = "is not a WorkKit schedule: the Redis has a key of another type".to_owned();
+            CallError::Refused(Refusal::BadArgument { what: "queue".into(), why })
+        }
+        _ => CallError::Connection(error),
+    }
+}
+
 /// The refusal for what WorkKit has no notion of.
 pub(super) fn unsupported(operation: &'static str) -> Refusal {
     Refusal::Unsupported { operation: operation.into(), backend: NAME.into() }
@@ -72,7 +84,7 @@ impl Session {
     }
 
     pub(super) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, CallError> {
-        let value = self.shared.command(command).await?;
+        let value = self.shared.command(command).await.map_err(refused_if_wrong_type)?;
         let unexpected =
             |_| ConnectionError::InvalidReply("expected another kind of value from this command");
         Ok(redis::from_redis_value(value).map_err(unexpected)?)
@@ -145,8 +157,12 @@ impl Session {
             let (next, keys): (String, Vec<Vec<u8>>) = self.ask(scan.arg("TYPE").arg("zset")).await?;
             for key in keys {
                 let name = std::str::from_utf8(&key).ok().and_then(|key| key.strip_suffix(NEXT));
-                let name = name.filter(|name| !name.starts_with(OWN));
-                found.extend(name.and_then(|name| QueueName::new(name).ok()));
+                let Some(name) = name.filter(|name| !name.starts_with(OWN)) else { continue };
+                // Other programs have keys of such names too.
+                let kind: String = self.ask(cmd("TYPE").arg(Keys::of(name).jobs)).await?;
+                if kind == "hash" {
+                    found.extend(QueueName::new(name).ok());
+                }
             }
             cursor = next;
             if cursor == "0" {

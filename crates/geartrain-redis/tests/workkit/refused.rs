@@ -1,15 +1,15 @@
 //! What WorkKit has no notion of is refused by name, and bad input is refused before anything is written.
 
 use geartrain_core::{
-    AddTags, Announce, AnnounceChange, Cancel, Command, Existing, GetResult, Missed, Overlap, Pause, Period,
-    Priority, Put, PutOptions, PutPeriodic, Recur, Refusal, Seconds, SetConfig, SetPriority, Stats, Tag,
-    UniqueKey, Workers,
+    AddTags, Announce, AnnounceChange, Cancel, Command, Existing, Get, GetResult, Missed, Overlap, Pause,
+    Period, Priority, Put, PutOptions, PutPeriodic, Queues, Recur, Refusal, Seconds, SetConfig, SetPriority,
+    Stats, Tag, UniqueKey, Workers,
 };
 use geartrain_testkit::peers::RedisServer;
 use pollster::block_on;
 
 use super::recurring::periodic;
-use super::{Call, at, connect, jid, klass, put, queue, run_at, worker};
+use super::{Call, ask, at, connect, jid, klass, put, queue, run_at, worker};
 
 fn with(change: impl FnOnce(&mut Put)) -> Command {
     let mut put = put("[]");
@@ -140,4 +140,20 @@ fn bad_input_is_refused_and_nothing_is_written() {
         assert!(why.starts_with(expected), "{why}");
     }
     assert_eq!(super::keys(&redis), [] as [&str; 0]);
+}
+
+#[test]
+fn keys_of_other_programs_are_no_schedules() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&redis, "");
+    ask::<i64>(redis.port(), &["ZADD", "other:next", "1", "x"]).unwrap();
+    ask::<i64>(redis.port(), &["LPUSH", "other:jobs", "x"]).unwrap();
+    ask::<i64>(redis.port(), &["ZADD", "alone:next", "1", "x"]).unwrap();
+    assert_eq!(run_at(&*backend, 0.0, Queues::default()), Ok(Vec::new()));
+    assert_eq!(run_at(&*backend, 0.0, Get { jid: jid("x") }), Ok(None));
+    let refused = run_at(&*backend, 0.0, Put { queue: queue("other"), ..put("[]") }).unwrap_err().to_string();
+    assert_eq!(refused, "queue is not a WorkKit schedule: the Redis has a key of another type");
+    // And the rest goes on.
+    assert!(run_at(&*backend, 0.0, put("[]")).is_ok());
+    assert_eq!(run_at(&*backend, 0.0, Get { jid: jid("x") }), Ok(None));
 }
