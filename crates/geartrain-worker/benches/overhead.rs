@@ -4,9 +4,11 @@
 //! and works them off, by the loop in batches of 32 (one batch completes 32 jobs and pops 32 more) and by a
 //! worker with `-- --concurrency 32`, in turns; the table has the medians of five rounds. `-- --directory DIR`
 //! is the data directory, `-- --memory yes` leaves the disk out, `-- --redis 127.0.0.1:6379` uses a Redis.
+//! `-- --until-handled yes` stops the worker's clock when the last handler runs, as `peers/apalis` does.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use geartrain_core::{
@@ -38,7 +40,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
         put(&*backend, arguments.jobs, round * 2).await?;
         bare.push(rate(arguments.jobs, bare_loop(&*backend, arguments.jobs)).await?);
         put(&*backend, arguments.jobs, round * 2 + 1).await?;
-        worker.push(rate(arguments.jobs, work(&backend, arguments)).await?);
+        worker.push(work(&backend, arguments).await?);
     }
     drop(backend);
     if arguments.uses_disk() {
@@ -95,10 +97,19 @@ async fn bare_loop(backend: &dyn Backend, jobs: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn work(backend: &Arc<dyn Backend>, arguments: &Arguments) -> Result<(), Failure> {
+/// Works all jobs off, and returns how many in a second.
+async fn work(backend: &Arc<dyn Backend>, arguments: &Arguments) -> Result<f64, Failure> {
+    let (left, handled) = (Arc::new(AtomicUsize::new(arguments.jobs)), Arc::new(OnceLock::new()));
+    let (counter, last) = (left.clone(), handled.clone());
+    let began = Instant::now();
     let report = Worker::new(backend.clone())
         .queues(["worker"])
-        .on_klass("no-op", async |_, _, _| Ok(""))
+        .on_klass("no-op", move |_, _, _| {
+            if counter.fetch_sub(1, Ordering::Relaxed) == 1 {
+                let _ = last.set(began.elapsed());
+            }
+            std::future::ready(Ok(""))
+        })
         .concurrency(arguments.concurrency)
         .drain(true)
         .run_until(std::future::pending::<()>())
@@ -106,7 +117,8 @@ async fn work(backend: &Arc<dyn Backend>, arguments: &Arguments) -> Result<(), F
     if report.completed != arguments.jobs as u64 {
         return Err(format!("{report:?}").into());
     }
-    Ok(())
+    let took = if arguments.until_handled { handled.get().copied() } else { None };
+    Ok(arguments.jobs as f64 / took.unwrap_or_else(|| began.elapsed()).as_secs_f64())
 }
 
 struct Arguments {
@@ -115,13 +127,15 @@ struct Arguments {
     directory: PathBuf,
     memory: bool,
     redis: Option<String>,
+    until_handled: bool,
 }
 
 impl Arguments {
     fn read() -> Result<Arguments, Failure> {
         let directory = std::env::temp_dir().join(format!("geartrain-overhead-{}", std::process::id()));
         let (jobs, concurrency) = (100_000, 32);
-        let mut read = Arguments { jobs, concurrency, directory, memory: false, redis: None };
+        let mut read =
+            Arguments { jobs, concurrency, directory, memory: false, redis: None, until_handled: false };
         let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
@@ -130,6 +144,7 @@ impl Arguments {
                 "--concurrency" => read.concurrency = value.parse()?,
                 "--directory" => read.directory = value.into(),
                 "--memory" => read.memory = value == "yes",
+                "--until-handled" => read.until_handled = value == "yes",
                 "--redis" => read.redis = Some(value),
                 _ => return Err(format!("unknown argument {word}").into()),
             }

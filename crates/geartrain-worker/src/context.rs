@@ -86,7 +86,7 @@ impl Context {
         backend: Arc<dyn Backend>,
         job: Popped,
         deadline: Option<Instant>,
-        stopping: Arc<CancellationToken>,
+        stopping: impl Into<Arc<CancellationToken>>,
     ) -> Context {
         Context(Arc::new(Attempt {
             backend,
@@ -95,7 +95,7 @@ impl Context {
             interrupted: CancellationToken::new(),
             interruption: Mutex::new(None),
             progress: Mutex::new(None),
-            stopping,
+            stopping: stopping.into(),
         }))
     }
 

@@ -15,21 +15,23 @@ const FIRED_MAX: i64 = 100;
 /// Runs periodic jobs as they come due, until the future is dropped. Any number of processes may do so: the first
 /// one puts the jobs of a run. Ends at once on a backend that runs them by itself or knows none.
 pub async fn fire_periodics(backend: Arc<dyn Backend>) {
-    while let Ok(software) = backend.identify().await {
-        if software.name != "Redis" && software.name != "Valkey" {
-            return;
+    loop {
+        match backend.identify().await {
+            Ok(software) if software.name == "Redis" || software.name == "Valkey" => break,
+            Ok(_) => return,
+            Err(_) => tokio::time::sleep(LOOK_EVERY).await,
         }
-        loop {
-            let wait = match fire_due(&*backend).await {
-                Ok(next) => next.map_or(LOOK_EVERY, |next| until(&*backend, next).min(LOOK_EVERY)),
-                Err(BackendError::Refused(Refusal::Unsupported { .. })) => return,
-                Err(error) => {
-                    tracing::debug!(%error, "periodic jobs are not looked for, trying again");
-                    LOOK_EVERY
-                }
-            };
-            tokio::time::sleep(wait).await;
-        }
+    }
+    loop {
+        let wait = match fire_due(&*backend).await {
+            Ok(next) => next.map_or(LOOK_EVERY, |next| until(&*backend, next).min(LOOK_EVERY)),
+            Err(BackendError::Refused(Refusal::Unsupported { .. })) => return,
+            Err(error) => {
+                tracing::debug!(%error, "periodic jobs are not looked for, trying again");
+                LOOK_EVERY
+            }
+        };
+        tokio::time::sleep(wait).await;
     }
 }
 
