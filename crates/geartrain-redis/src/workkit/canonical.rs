@@ -216,4 +216,60 @@ mod tests {
         assert!(args_text(b"[1] x").is_err());
         assert!(args_text("[".repeat(100_000).as_bytes()).is_err(), "nesting is limited");
     }
+
+    /// A generator of numbers, so that a failure can be repeated.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % end
+        }
+
+        fn value(&mut self, depth: u32) -> serde_json::Value {
+            let text = |random: &mut Random| -> String {
+                let char = |random: &mut Random| {
+                    let end = [0x80, 0x800, 0x1_0000, 0x11_0000][random.below(4) as usize];
+                    char::from_u32(random.below(end) as u32).unwrap_or('/')
+                };
+                (0..random.below(6)).map(|_| char(random)).collect()
+            };
+            match self.below(if depth == 0 { 5 } else { 7 }) {
+                0 => serde_json::Value::Null,
+                1 => (self.below(2) == 0).into(),
+                2 => (self.below(u64::MAX) as i64).into(),
+                3 => {
+                    // Few digits: serde_json does not read all doubles exactly.
+                    let (digits, power) = (self.below(1_000_000), self.below(30) as i32 - 15);
+                    format!("{digits}e{power}").parse::<f64>().expect("it is a number").into()
+                }
+                4 => text(self).into(),
+                5 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
+                _ => (0..self.below(4)).map(|_| (text(self), self.value(depth - 1))).collect(),
+            }
+        }
+    }
+
+    #[test]
+    fn canonical_text_means_the_same() {
+        let mut random = Random(7_041);
+        for _ in 0..2_000 {
+            let args = serde_json::Value::Array((0..random.below(4)).map(|_| random.value(3)).collect());
+            let pretty = serde_json::to_string_pretty(&args).expect("it is JSON");
+            let text = args_text(pretty.as_bytes()).expect("an array");
+            assert!(text.is_ascii());
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("it is JSON"), args, "{text}");
+            assert_eq!(args_text(text.as_bytes()).as_deref(), Ok(text.as_str()), "it stays the same");
+
+            // Damaged text is refused, or is another array; it is no reason to panic.
+            let mut damaged = pretty.into_bytes();
+            let place = random.below(damaged.len() as u64) as usize;
+            damaged[place] = random.below(256) as u8;
+            let _ = args_text(&damaged);
+            damaged.truncate(place);
+            let _ = args_text(&damaged);
+        }
+    }
 }

@@ -16,14 +16,14 @@ const EXPIRED_MAX: usize = 16;
 /// A job without an entry is adopted if it is found twice, this far apart: listeners that take an entry out
 /// put it back in an instant. In seconds.
 const ORPHAN_AGE: i32 = 60;
-/// Jobs that one step of the search for orphans looks at.
+/// Jobs that one step of a search looks at.
 const SCAN_COUNT: usize = 500;
 
 /// A field of a hash, and its value.
 type Field = (Vec<u8>, Vec<u8>);
 
 impl Session {
-    /// Handles expired leases and, once a minute, jobs without an entry.
+    /// Handles expired leases and, once a minute, what other listeners have left.
     pub(super) async fn recover(&self, schedule: &QueueName, now: Timestamp) -> Result<(), CallError> {
         self.expire_leases(schedule, now).await?;
         let is_time = {
@@ -35,7 +35,22 @@ impl Session {
             }
             is_time
         };
-        if is_time { self.adopt_orphans(schedule, now).await } else { Ok(()) }
+        if !is_time {
+            return Ok(());
+        }
+        self.forget_retries(schedule).await?;
+        self.adopt_orphans(schedule, now).await
+    }
+
+    /// Forgets the retries of jobs that another listener has finished: it does not know of them.
+    async fn forget_retries(&self, schedule: &QueueName) -> Result<(), CallError> {
+        let keys = Keys::of(schedule.as_str());
+        let ids: Vec<String> = self.ask(cmd("HKEYS").arg(&keys.retry)).await?;
+        for ids in ids.chunks(SCAN_COUNT) {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            self.run(&script::SWEEP, &[&keys.jobs, &keys.retry], &ids).await?;
+        }
+        Ok(())
     }
 
     async fn expire_leases(&self, schedule: &QueueName, now: Timestamp) -> Result<(), CallError> {

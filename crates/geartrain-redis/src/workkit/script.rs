@@ -49,4 +49,6 @@ scripts! {
     CANCEL => "cancel.lua",
     /// Queues a recurring job again that a dead listener had taken.
     ADOPT => "adopt.lua",
+    /// Forgets the retries of jobs that are gone.
+    SWEEP => "sweep.lua",
 }

@@ -150,6 +150,22 @@ fn a_foreign_listener_takes_our_jobs() {
 }
 
 #[test]
+fn retries_of_a_job_that_a_foreign_listener_finished_are_forgotten() {
+    let redis = RedisServer::start(&[]);
+    let (backend, peer) = (connect(&redis, ""), Peer::of(&redis, "s"));
+    let with_retries = |args: &str| geartrain_core::Put { retries: Some(3), ..put(args) };
+    super::named(run_at(&*backend, 0.0, with_retries("[1]")).unwrap());
+    assert!(peer.listen_once(NOW_MS).is_some());
+    let later = geartrain_core::Put { delay: 500.into(), ..with_retries("[2]") };
+    let later = super::named(run_at(&*backend, 0.0, later).unwrap());
+    for seconds in [0.0, 61.0] {
+        assert!(take(&*backend, seconds).is_none());
+    }
+    let kept: Vec<String> = crate::peers::ask(redis.port(), &["HKEYS", "geartrain:wk:s:retry"]).unwrap();
+    assert_eq!(kept, [later.to_string()]);
+}
+
+#[test]
 fn the_same_job_of_both_is_one_job() {
     let redis = RedisServer::start(&[]);
     let (backend, peer) = (connect(&redis, ""), Peer::of(&redis, "s"));
