@@ -17,10 +17,17 @@ pub(super) struct AttemptRecord {
     pub(super) entry: String,
     /// The score of the run as it was found.
     pub(super) run: String,
-    /// Whether the job has no run after this one.
-    pub(super) last: bool,
+    /// The score that the claim gave to the entry; empty if the job has no run after this one.
+    pub(super) next: String,
     /// When it was claimed, in milliseconds.
     pub(super) at: i64,
+}
+
+impl AttemptRecord {
+    /// Whether the job has no run after this one.
+    pub(super) fn is_last(&self) -> bool {
+        self.next.is_empty()
+    }
 }
 
 /// An attempt that a worker holds.

@@ -73,7 +73,7 @@ impl Session {
     async fn finish(&self, held: &Attempt, jid: &Jid, reason: &str) -> Result<(), CallError> {
         let keys = Keys::of(held.schedule.as_str());
         let all = [keys.jobs.as_str(), &keys.next, &keys.inflight, &keys.owner, &keys.retry, &keys.dead];
-        let last = if held.record.last { "1" } else { "" };
+        let last = if held.record.is_last() { "1" } else { "" };
         let arguments = [held.id.as_str(), &held.record.entry, &held.name, last, reason];
         let finished = self.run(&script::FINISH, &all, &arguments).await?;
         self.accepted(finished, jid).await
@@ -95,25 +95,34 @@ impl Session {
             _ => retry.delay.max(Seconds::ZERO),
         };
         let score = cron::milliseconds(now + delay).to_string();
-        self.requeue(&held, &retry.jid, &score, &format!("{retries} {}", used + 1)).await?;
+        self.requeue(&held, &retry.jid, &score, &format!("{retries} {}", used + 1), None).await?;
         Ok(i64::from(retries) - i64::from(used) - 1)
     }
 
     /// Queues a run again without using up a retry: at its own time, or after a delay.
     pub(super) async fn release(&self, release: &Release, now: Timestamp) -> Result<(), CallError> {
         let held = self.held(&release.jid, &release.holder).await?;
-        let score = if release.delay > Seconds::ZERO {
-            cron::milliseconds(now + release.delay).to_string()
-        } else {
-            held.record.run.clone()
-        };
-        self.requeue(&held, &release.jid, &score, "").await
+        if release.delay > Seconds::ZERO {
+            let score = cron::milliseconds(now + release.delay).to_string();
+            return self.requeue(&held, &release.jid, &score, "", None).await;
+        }
+        self.requeue(&held, &release.jid, &held.record.run, "", Some(now)).await
     }
 
-    async fn requeue(&self, held: &Attempt, jid: &Jid, score: &str, state: &str) -> Result<(), CallError> {
+    /// Queues a run again. With `now`, at that time if later runs were claimed meanwhile.
+    async fn requeue(
+        &self,
+        held: &Attempt,
+        jid: &Jid,
+        score: &str,
+        state: &str,
+        now: Option<Timestamp>,
+    ) -> Result<(), CallError> {
         let keys = Keys::of(held.schedule.as_str());
         let all = [keys.jobs.as_str(), &keys.next, &keys.inflight, &keys.owner, &keys.retry];
-        let arguments = [held.id.as_str(), &held.record.entry, &held.name, score, state];
+        let claimed = if now.is_some() { held.record.next.as_str() } else { "" };
+        let now = now.map(|now| cron::milliseconds(now).to_string()).unwrap_or_default();
+        let arguments = [held.id.as_str(), &held.record.entry, &held.name, score, state, claimed, &now];
         let requeued = self.run(&script::REQUEUE, &all, &arguments).await?;
         self.accepted(requeued, jid).await
     }

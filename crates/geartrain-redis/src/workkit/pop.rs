@@ -289,16 +289,16 @@ impl Session {
         let run: f64 = score.parse().unwrap_or_default();
         let next = cron::next_run(&job.schedule, run, now, options.catch_up);
         let (token, expires) = (new_token(), now + Seconds::from(options.lease));
+        let text = |time: Timestamp| cron::milliseconds(time).to_string();
+        let next = next.map(text).unwrap_or_default();
         let record = AttemptRecord {
             worker: pop.worker.to_string(),
             entry: entry.clone(),
             run: score.clone(),
-            last: next.is_none(),
+            next: next.clone(),
             at: cron::milliseconds(now),
         };
         let record = serde_json::to_string(&record).expect("texts and numbers are JSON");
-        let text = |time: Timestamp| cron::milliseconds(time).to_string();
-        let next = next.map(text).unwrap_or_default();
         let overlap = if options.no_overlap { text(now) } else { String::new() };
         let name = name_of(&id, token);
         let all = [keys.jobs.as_str(), &keys.next, &keys.inflight, &keys.owner, SCHEDULES];

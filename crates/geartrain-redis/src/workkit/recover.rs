@@ -66,7 +66,7 @@ impl Session {
             let id = parts_of(&name).map_or("", |(id, _)| id);
             let record = record.and_then(|record| serde_json::from_str::<AttemptRecord>(&record).ok());
             // Without a readable record the run is repeated, which an entry that is there already prevents.
-            let repeats = record.as_ref().is_none_or(|record| record.last || self.options.repeat);
+            let repeats = record.as_ref().is_none_or(|record| record.is_last() || self.options.repeat);
             let entry = record.map_or_else(|| entry_of(id), |record| record.entry);
             let all = [keys.jobs.as_str(), &keys.next, &keys.inflight, &keys.owner];
             let arguments = [id, &entry, &name, &now, if repeats { "1" } else { "" }];

@@ -1,6 +1,6 @@
 //! Recurring jobs on a WorkKit schedule.
 
-use geartrain_core::{Count, Period, PeriodicTemplate, Periodics, PutPeriodic, RemovePeriodic};
+use geartrain_core::{Count, Period, PeriodicTemplate, Periodics, PutPeriodic, Release, RemovePeriodic};
 use geartrain_testkit::peers::RedisServer;
 
 use super::peer::Peer;
@@ -38,6 +38,28 @@ fn a_recurring_job_moves_to_its_next_run_when_it_is_claimed() {
         assert_eq!(score(&redis), i64::from(second) * 1_000 + 1_000);
     }
     assert!(take(&*patient, 8.0).is_none());
+}
+
+#[test]
+fn a_released_run_does_not_repeat_later_ones() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&redis, "?catch_up=true");
+    run_at(&*backend, 0.0, periodic("* * * * * * *", "[]")).unwrap();
+    // No later run was claimed: it goes back to its own time, and those after it follow.
+    let job = take(&*backend, 1.5).unwrap();
+    run_at(&*backend, 1.5, Release::of(&job)).unwrap();
+    assert_eq!(score(&redis), 0);
+    let first = take(&*backend, 1.5).unwrap();
+    let second = take(&*backend, 1.5).unwrap();
+    assert_eq!(score(&redis), 2_000);
+    // The second was claimed since: it must not run again with the first.
+    run_at(&*backend, 1.7, Release::of(&first)).unwrap();
+    assert_eq!(score(&redis), 1_700);
+    let again = take(&*backend, 1.7).unwrap();
+    assert_eq!(score(&redis), 2_000);
+    for job in [second, again] {
+        run_at(&*backend, 1.8, complete(&job)).unwrap();
+    }
 }
 
 #[test]
