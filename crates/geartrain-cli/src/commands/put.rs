@@ -237,7 +237,7 @@ struct WhenArgs {
     at: Option<Moment>,
 }
 
-/// The default for retries. The engine has the same one for a new job, but not for those of a recurring job.
+/// The default for retries, as in the engine.
 pub(super) const RETRIES_DEFAULT: u32 = 5;
 
 pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) -> Done {

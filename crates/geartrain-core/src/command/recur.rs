@@ -28,7 +28,7 @@ pub struct Recur {
 }
 
 impl Recur {
-    /// A recurring job with defaults for everything else: no retries, no offset, and all missed jobs are
+    /// A recurring job with defaults for everything else: five retries, no offset, and all missed jobs are
     /// caught up.
     pub fn new(
         queue: QueueName,
@@ -45,7 +45,7 @@ impl Recur {
             every: Every::Interval(interval),
             offset: Seconds::ZERO,
             priority: Priority::ZERO,
-            retries: 0,
+            retries: 5,
             tags: Vec::new(),
             backlog: 0,
         }

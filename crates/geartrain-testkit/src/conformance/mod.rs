@@ -244,7 +244,7 @@ cases! {
     }
     recur => {
         a_recurring_job_is_as_it_was_made,
-        children_have_no_retries_unless_they_are_given,
+        children_have_the_retries_of_a_put_unless_others_are_given,
         a_child_is_like_its_parent_and_knows_it,
         every_missed_interval_spawns_a_child,
         a_pop_spawns_no_more_children_than_it_wants,

@@ -27,11 +27,13 @@ pub async fn a_recurring_job_is_as_it_was_made(system: System) -> Checked {
     Ok(())
 }
 
-/// A recurring job that says nothing of retries gives its children none, unlike a put.
-pub async fn children_have_no_retries_unless_they_are_given(system: System) -> Checked {
+/// A recurring job that says nothing of retries gives its children five, as a put; none are none, as in Qless.
+pub async fn children_have_the_retries_of_a_put_unless_others_are_given(system: System) -> Checked {
     system.at(0, recur("mail", "r", 60)).await?;
-    assert_eq!(system.take(0, "mail", "w1").await?.retries, 0);
-    assert_eq!(system.at(1, retry("r-1", "w1")).await?, -1);
+    assert_eq!(system.take(0, "mail", "w1").await?.retries, 5);
+    system.at(0, Recur { retries: 0, ..recur("news", "n", 60) }).await?;
+    assert_eq!(system.take(0, "news", "w1").await?.retries, 0);
+    assert_eq!(system.at(1, retry("n-1", "w1")).await?, -1);
     Ok(())
 }
 
