@@ -262,7 +262,8 @@ const EXAMPLES: &str = r#"Examples:
   geartrain pop mail --worker w1                          # prints the job, and the token of its lock
   geartrain complete JID --token TOKEN
 
-URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:
+URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:,
+workkit+redis://HOST:PORT (WorkKit schedules)
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain help COMMAND` for more about a command."#;
 
@@ -432,6 +433,7 @@ mod tests {
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
             ("docs/workers.md", include_str!("../../../docs/workers.md")),
+            ("docs/workkit.md", include_str!("../../../docs/workkit.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

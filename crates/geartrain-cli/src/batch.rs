@@ -456,6 +456,8 @@ struct Chunk {
     puts: Vec<Put>,
     /// The number of each line, and its text if a refused line is to be written to a file.
     lines: Vec<(u64, Vec<u8>)>,
+    /// When the lines were read: their delays begin then.
+    now: Timestamp,
 }
 
 /// A batch of jobs: lines of JSON.
@@ -465,6 +467,8 @@ pub(crate) struct Batch<R, P> {
     /// The number of the first line that is submitted, from 1.
     pub(crate) from_line: u64,
     pub(crate) on_bad: OnBad,
+    /// Whether delays are sent with the time at which they begin, for a queue that rounds times up to seconds.
+    pub(crate) sends_time: bool,
     /// Called with the bytes read and the jobs submitted so far.
     pub(crate) progress: P,
 }
@@ -522,6 +526,7 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
     /// Reads the lines of the next request.
     fn fill(&mut self, chunk: &mut Chunk, bytes: &mut u64, number: &mut u64, totals: &mut Totals) -> End {
         let (now, start, mut line) = (timestamp::now(), *bytes, Vec::new());
+        chunk.now = now;
         while chunk.puts.len() < BATCH_JOBS_MAX && *bytes - start < BATCH_BYTES_MAX {
             line.clear();
             match self.lines.read_until(b'\n', &mut line) {
@@ -586,7 +591,12 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
             })?;
         }
         let lines = chunk.lines;
-        let answers = client.batch(chunk.puts.into_iter().map(Call::from).collect()).await.map_err(|error| {
+        let (now, sends_time) = (chunk.now, self.sends_time);
+        let call = |put: Put| match sends_time && put.delay > Seconds::ZERO {
+            true => Call::at(now, put),
+            false => Call::from(put),
+        };
+        let answers = client.batch(chunk.puts.into_iter().map(call).collect()).await.map_err(|error| {
             Failure::Unreachable(format!(
                 "{}; lines {first} to {last} may have been submitted or not: go on with --from-line {first}, which \
                  leaves the jobs of lines with a jid unchanged if they exist, but submits lines without one again",
@@ -595,7 +605,7 @@ impl<R: BufRead, P: Fn(u64, u64)> Batch<R, P> {
         })?;
         for ((number, line), answer) in lines.into_iter().zip(answers) {
             match answer {
-                Ok(Reply::Put(PutReply::Existing)) => totals.existing += 1,
+                Ok(Reply::Put(PutReply::Existing | PutReply::NamedExisting { .. })) => totals.existing += 1,
                 Ok(Reply::Put(PutReply::Coalesced { .. })) => totals.coalesced += 1,
                 Ok(_) => {
                     totals.put += 1;
@@ -781,7 +791,14 @@ mod tests {
 
     fn batch(lines: &str) -> Batch<&[u8], fn(u64, u64)> {
         let (defaults, on_bad) = (defaults(), OnBad::Stop);
-        Batch { lines: lines.as_bytes(), defaults, from_line: 1, on_bad, progress: |_, _| {} }
+        Batch {
+            lines: lines.as_bytes(),
+            defaults,
+            from_line: 1,
+            on_bad,
+            sends_time: false,
+            progress: |_, _| {},
+        }
     }
 
     #[test]

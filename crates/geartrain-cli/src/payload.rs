@@ -102,19 +102,24 @@ pub(crate) fn from_json(json: &RawValue) -> Result<Payload, String> {
             "the payload has half of a surrogate pair (\\uD800 to \\uDFFF), which is no text".to_owned()
         );
     }
-    match serde_json::from_str::<Bytes>(json.get()) {
-        Ok(bytes) => base64::decode(&bytes.base64)
+    match wrapped(json) {
+        Some(bytes) => base64::decode(&bytes.base64)
             .map(Payload::from)
             .ok_or_else(|| "the payload's $bytes are not base64".to_owned()),
-        Err(_) => Ok(json.get().into()),
+        None => Ok(json.get().into()),
     }
+}
+
+/// A value of the form `{"$bytes": base64}`. serde would read `["base64"]` as the same struct.
+fn wrapped(json: &RawValue) -> Option<Bytes> {
+    json.get().starts_with('{').then(|| serde_json::from_str(json.get()).ok()).flatten()
 }
 
 /// The bytes for a JSON value: the text of a string, or the bytes of `{"$bytes": base64}`.
 pub(crate) fn bytes_from_json(json: &RawValue) -> Option<Vec<u8>> {
     match serde_json::from_str::<String>(json.get()) {
         Ok(text) => Some(text.into_bytes()),
-        Err(_) => base64::decode(&serde_json::from_str::<Bytes>(json.get()).ok()?.base64),
+        Err(_) => base64::decode(&wrapped(json)?.base64),
     }
 }
 
@@ -162,8 +167,9 @@ mod tests {
         }
         assert!(from_json(&raw("{\"$bytes\":\"?\"}".to_owned())).is_err());
         assert!(from_json(&raw("\"\\ud800\"".to_owned())).is_err());
-        // An object that only looks like it is an object.
-        let object = "{\"$bytes\":\"AA==\",\"more\":1}";
-        assert_eq!(from_json(&raw(object.to_owned())), Ok(object.into()));
+        // What only looks like it stays as it is.
+        for json in ["{\"$bytes\":\"AA==\",\"more\":1}", "[\"AA==\"]", "[\"users\"]"] {
+            assert_eq!(from_json(&raw(json.to_owned())), Ok(json.into()));
+        }
     }
 }

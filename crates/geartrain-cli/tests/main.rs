@@ -23,3 +23,4 @@ mod service;
 mod shared;
 mod work;
 mod work_models;
+mod workkit;

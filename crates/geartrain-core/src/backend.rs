@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::{
-    BackendError, Backup, BackupTarget, Command, Event, Pop, PopReply, QueueName, Refusal, Reply,
-    ResultStream, Seconds, Timestamp,
+    BackendError, Backup, BackupTarget, Command, Event, Jid, PeriodicTemplate, Pop, PopReply, QueueName,
+    Refusal, Reply, ResultStream, Seconds, Timestamp,
 };
 
 /// A future of a backend: a value, or why the backend did not deliver it.
@@ -88,6 +88,13 @@ pub trait Backend: Send + Sync + 'static {
     fn identify(&self) -> Pending<'_, Software> {
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
         Box::pin(async { Ok(Software { name: "geartrain".to_owned(), version }) })
+    }
+
+    /// The jid that this periodic job will have, on a backend that chooses jids itself. Elsewhere it is the
+    /// template's.
+    fn periodic_jid(&self, template: &PeriodicTemplate) -> Option<Jid> {
+        let _ = template;
+        None
     }
 
     /// When changes are synced to disk: `always`, `never`, an interval like `50ms`, or `none` in memory. None

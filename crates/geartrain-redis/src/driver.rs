@@ -83,18 +83,7 @@ impl RedisBackend {
             Builder::new_multi_thread().worker_threads(1).thread_name("geartrain-redis").enable_all().build();
         let runtime =
             runtime.map_err(|error| BackendError::Broken { backend: NAME, source: error.into() })?;
-        let shared = Arc::new(Shared {
-            connector,
-            clock,
-            process: uuid::Uuid::now_v7().simple().to_string(),
-            current: Mutex::new(None),
-            opening: tokio::sync::Mutex::new(()),
-            last_probe: tokio::sync::Mutex::new(None),
-            handle: runtime.handle().clone(),
-            unsettled: Arc::default(),
-            event_barrier: EventBarrier::new(),
-            deterministic,
-        });
+        let shared = Shared::new(connector, clock, runtime.handle().clone(), deterministic);
         let (subscriber, commands) = unbounded_channel();
         let (again, unsettled) = (subscriber.downgrade(), shared.unsettled.clone());
         shared.clock.on_jump(Box::new(move || {
@@ -103,12 +92,6 @@ impl RedisBackend {
                 unsettled.ask(&subscriber, SubscriberCommand::ClockJumped);
             }
         }));
-        if let Kind::Sentinel { sentinels, master } = &shared.connector.url.kind {
-            for sentinel in sentinels.clone() {
-                let (shared, master) = (shared.clone(), master.clone());
-                runtime.spawn(async move { shared.connector.watch_sentinel(&sentinel, &master).await });
-            }
-        }
         runtime.spawn(SubscriberTask::new(shared.clone(), commands, subscriber.downgrade()).run());
         let backend = RedisBackend { shared, subscriber, waits: AtomicU64::new(0), runtime: Some(runtime) };
         backend.shared.connection().await.map_err(broken)?;
@@ -155,7 +138,7 @@ pub(crate) struct Shared {
     /// The last probe of a node that owed a reply: its address, when the probe began, and whether it
     /// answered.
     last_probe: tokio::sync::Mutex<Option<(ConnectionAddr, Instant, bool)>>,
-    handle: Handle,
+    pub(crate) handle: Handle,
     pub(crate) unsettled: Arc<Unsettled>,
     pub(crate) event_barrier: EventBarrier,
     /// Commands wait until the subscriber task has handled everything sent to it before.
@@ -163,6 +146,36 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Connects nothing yet, but follows the sentinels of the URL from now on.
+    pub(crate) fn new(
+        connector: Connector,
+        clock: Arc<dyn Clock>,
+        handle: Handle,
+        deterministic: bool,
+    ) -> Arc<Shared> {
+        let shared = Arc::new(Shared {
+            connector,
+            clock,
+            process: uuid::Uuid::now_v7().simple().to_string(),
+            current: Mutex::new(None),
+            opening: tokio::sync::Mutex::new(()),
+            last_probe: tokio::sync::Mutex::new(None),
+            handle,
+            unsettled: Arc::default(),
+            event_barrier: EventBarrier::new(),
+            deterministic,
+        });
+        if let Kind::Sentinel { sentinels, master } = &shared.connector.url.kind {
+            for sentinel in sentinels.clone() {
+                let (watching, master) = (shared.clone(), master.clone());
+                shared
+                    .handle
+                    .spawn(async move { watching.connector.watch_sentinel(&sentinel, &master).await });
+            }
+        }
+        shared
+    }
+
     /// The open connection, unless its node was superseded.
     fn current(&self) -> Option<(u64, Connection)> {
         let mut current = self.current.lock();
@@ -170,7 +183,7 @@ impl Shared {
         current.clone()
     }
 
-    async fn connection(self: &Arc<Shared>) -> Result<(u64, Connection), ConnectionError> {
+    pub(crate) async fn connection(self: &Arc<Shared>) -> Result<(u64, Connection), ConnectionError> {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
@@ -205,7 +218,27 @@ impl Shared {
 
     /// Sends a request until there is a reply or the retry budget is spent.
     pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, ConnectionError> {
-        let request = EncodedRequest::new(&request);
+        let request = &EncodedRequest::new(&request);
+        let ask =
+            |mut connection, left| async move { self.connector.ask(&mut connection, request, left).await };
+        self.with_retries(ask).await
+    }
+
+    /// Sends one Redis command until there is a reply or the retry budget is spent. It may be executed twice.
+    pub(crate) async fn command(
+        self: &Arc<Shared>,
+        command: &redis::Cmd,
+    ) -> Result<redis::Value, ConnectionError> {
+        self.with_retries(|mut connection: Connection, _| async move { connection.send(command).await }).await
+    }
+
+    async fn with_retries<T, F>(
+        self: &Arc<Shared>,
+        call: impl Fn(Connection, Duration) -> F,
+    ) -> Result<T, ConnectionError>
+    where
+        F: Future<Output = Result<T, ConnectionError>>,
+    {
         let mut budget = RetryBudget::new(self.connector.url.patience);
         loop {
             let opened = match self.current() {
@@ -215,12 +248,8 @@ impl Shared {
             let error = match opened {
                 Err(error) => error,
                 Ok((number, connection)) => {
-                    let mut asked = connection.clone();
                     let left = budget.left();
-                    match self
-                        .await_reply(&connection, left, self.connector.ask(&mut asked, &request, left))
-                        .await
-                    {
+                    match self.await_reply(&connection, left, call(connection.clone(), left)).await {
                         Ok(answer) => return Ok(answer),
                         Err(error) => {
                             if error.is_transient() {
@@ -255,7 +284,7 @@ impl Shared {
     }
 
     /// What the Redis or the server is, without retries.
-    async fn software(self: &Arc<Shared>) -> Result<Software, ConnectionError> {
+    pub(crate) async fn software(self: &Arc<Shared>) -> Result<Software, ConnectionError> {
         let (_, connection) = self.connection().await?;
         let mut asked = connection.clone();
         let asking = self.connector.software(&mut asked);
@@ -263,7 +292,7 @@ impl Shared {
     }
 
     /// A timer that any executor may poll.
-    fn timer(&self, lasts: Duration) -> tokio::time::Sleep {
+    pub(crate) fn timer(&self, lasts: Duration) -> tokio::time::Sleep {
         let _runtime = self.handle.enter();
         tokio::time::sleep(lasts)
     }

@@ -14,6 +14,7 @@ pub mod script;
 mod subscriber;
 mod tls_files;
 mod url;
+pub mod workkit;
 
 pub use connection::ConnectionError;
 pub use driver::RedisBackend;

@@ -262,7 +262,7 @@ fn node(text: &str, port: u16) -> Result<Node, BadUrl> {
 }
 
 /// Percent-decodes.
-fn decoded(text: &str) -> Result<String, BadUrl> {
+pub(crate) fn decoded(text: &str) -> Result<String, BadUrl> {
     let wrong = || BadUrl("behind a % come two hex digits");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -17,4 +17,5 @@ mod qless;
 mod script;
 mod subscriptions;
 mod support;
+mod workkit;
 mod wrong_types;

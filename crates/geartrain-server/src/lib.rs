@@ -159,6 +159,10 @@ impl Server {
             let why = "a server stores its jobs itself or in a Redis; connect to Gearman servers directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
+        if let Target::WorkKit(url) = &target {
+            let why = "a server stores its jobs itself or in a Redis; connect to WorkKit schedules directly";
+            return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
+        }
         let client = match settings.result_log {
             Some(_) => geartrain::connect_as_consumer(&settings.store).await?,
             None => geartrain::connect(&settings.store).await?,

@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "gearman")]
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 #[cfg(feature = "redis")]
+use geartrain_redis::workkit::{WorkKitBackend, WorkKitUrl};
+#[cfg(feature = "redis")]
 use geartrain_redis::{RedisBackend, RedisUrl};
 #[cfg(feature = "embedded")]
 use geartrain_store::SyncMode;
@@ -22,6 +24,7 @@ use crate::{Client, Error};
 /// | `memory:` | in this process, lost when it ends | `embedded` |
 /// | `embedded:DIR`, or a path with a slash in it | in this process, stored in a directory | `embedded` |
 /// | `redis://HOST:PORT` and the other forms of `RedisUrl` | on a geartrain server, a Redis or a Valkey | `redis` |
+/// | `workkit+redis://HOST:PORT`, see `WorkKitUrl` | WorkKit schedules on a Redis or a Valkey, within WorkKit's limits | `redis` |
 /// | `gearman://HOST:PORT,HOST:PORT`, see `GearmanUrl` | on one or more Gearman servers, within their protocol's limits | `gearman` |
 ///
 /// A URL whose feature is disabled gives [`Error::FeatureDisabled`], which names the feature.
@@ -108,6 +111,11 @@ async fn connect_with(url: &str, events_held_max: usize) -> Result<Client, Error
             Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
             Err(source) => Err(Error::Connect { url: url.to_string(), source }),
         },
+        #[cfg(feature = "redis")]
+        Target::WorkKit(url) => match WorkKitBackend::connect(url.clone()).await {
+            Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
+            Err(source) => Err(Error::Connect { url: url.to_string(), source }),
+        },
         #[cfg(feature = "gearman")]
         Target::Gearman(url) => match GearmanBackend::connect(url.clone()).await {
             Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
@@ -143,6 +151,9 @@ pub enum Target {
     /// On a geartrain server, a Redis or a Valkey.
     #[cfg(feature = "redis")]
     Redis(RedisUrl),
+    /// WorkKit schedules on a Redis or a Valkey.
+    #[cfg(feature = "redis")]
+    WorkKit(WorkKitUrl),
     /// On one or more Gearman servers.
     #[cfg(feature = "gearman")]
     Gearman(GearmanUrl),
@@ -153,6 +164,7 @@ enum Kind {
     Memory,
     Directory,
     Redis,
+    WorkKit,
     Gearman,
 }
 
@@ -164,6 +176,7 @@ impl Kind {
         match url.split_once("://") {
             Some((scheme, _)) => match scheme.split('+').next() {
                 Some("redis" | "rediss" | "valkey" | "valkeys") => Some(Kind::Redis),
+                Some("workkit") => Some(Kind::WorkKit),
                 Some("gearman" | "gearmans") => Some(Kind::Gearman),
                 // An unknown scheme is not taken for a directory.
                 _ => None,
@@ -199,6 +212,10 @@ impl Target {
             Kind::Redis => {
                 url.parse().map(Target::Redis).map_err(|bad: geartrain_redis::BadUrl| wrong(bad.why()))
             }
+            #[cfg(feature = "redis")]
+            Kind::WorkKit => {
+                url.parse().map(Target::WorkKit).map_err(|bad: geartrain_redis::BadUrl| wrong(bad.why()))
+            }
             #[cfg(feature = "gearman")]
             Kind::Gearman => url
                 .parse()
@@ -207,7 +224,7 @@ impl Target {
             #[cfg(not(feature = "embedded"))]
             Kind::Memory | Kind::Directory => Err(disabled("embedded")),
             #[cfg(not(feature = "redis"))]
-            Kind::Redis => Err(disabled("redis")),
+            Kind::Redis | Kind::WorkKit => Err(disabled("redis")),
             #[cfg(not(feature = "gearman"))]
             Kind::Gearman => Err(disabled("gearman")),
         }
@@ -215,7 +232,7 @@ impl Target {
 }
 
 /// A URL for errors and logs, without the user name and the password.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, target)) => format!("{scheme}://…@{target}"),
         None => url.to_owned(),
@@ -236,6 +253,8 @@ impl std::fmt::Display for Target {
             Target::Directory { ref directory, .. } => directory.display().fmt(f),
             #[cfg(feature = "redis")]
             Target::Redis(ref url) => url.fmt(f),
+            #[cfg(feature = "redis")]
+            Target::WorkKit(ref url) => url.fmt(f),
             #[cfg(feature = "gearman")]
             Target::Gearman(ref url) => url.fmt(f),
         }
@@ -264,6 +283,7 @@ mod tests {
             ("redis://h", "redis", cfg!(feature = "redis")),
             ("rediss+cluster://h", "redis", cfg!(feature = "redis")),
             ("valkey+sentinel://h/main", "redis", cfg!(feature = "redis")),
+            ("workkit+redis://h", "redis", cfg!(feature = "redis")),
             ("gearman://h", "gearman", cfg!(feature = "gearman")),
             ("gearmans://h", "gearman", cfg!(feature = "gearman")),
         ] {

@@ -257,7 +257,9 @@ impl IntoFuture for PutRequest {
             let put = self.put?;
             let jid = put.jid.clone();
             match self.client.run(put).await? {
-                PutReply::Coalesced { jid } | PutReply::Named { jid } => Ok(jid),
+                PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => {
+                    Ok(jid)
+                }
                 _ => Ok(jid),
             }
         })

@@ -129,7 +129,9 @@ impl Awaited {
         };
         let joined = matches!(reply, PutReply::Coalesced { .. });
         match reply {
-            PutReply::Coalesced { jid } | PutReply::Named { jid } => attached.jid = jid,
+            PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => {
+                attached.jid = jid
+            }
             // It may have ended long ago, and then this client is not attached.
             PutReply::Existing => attached.attach().await?,
             _ => {}

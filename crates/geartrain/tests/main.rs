@@ -12,3 +12,5 @@ mod test_clock;
 mod typed_jobs;
 mod wait;
 mod worker_backend;
+#[cfg(feature = "redis")]
+mod workkit;

@@ -32,6 +32,7 @@ mod why_queue;
 pub(crate) mod work;
 mod worker_display;
 pub(crate) mod workers;
+mod workkit;
 
 use clap::Args;
 use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
@@ -144,6 +145,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
+        Verb::Put(args) if args.nonce || workkit::is_workkit(&url) => workkit::put(&url, args, out).await,
         Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
         Verb::Why(args) => {
             let given = cli.url_given.then_some(cli.url.as_str());

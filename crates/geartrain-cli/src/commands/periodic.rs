@@ -132,13 +132,16 @@ pub(super) fn recurrence(text: &str) -> Result<String, String> {
     }
 }
 
-/// Creates or replaces a periodic job, and returns its first run.
+/// Creates or replaces a periodic job, and returns its jid, which a backend may choose, and its first run.
 pub(super) async fn add(
     client: &Client,
-    template: PeriodicTemplate,
+    mut template: PeriodicTemplate,
     first: Option<Timestamp>,
     out: &mut Output<'_>,
-) -> Result<Option<Timestamp>, Failure> {
+) -> Result<(Jid, Option<Timestamp>), Failure> {
+    if let Some(jid) = client.backend().periodic_jid(&template) {
+        template.put.jid = jid;
+    }
     let jid = template.put.jid.clone();
     let mut put = PutPeriodic::new(template, out.now);
     put.next = first.or(put.next);
@@ -147,14 +150,14 @@ pub(super) async fn add(
         return Err(Failure::Refused("it would never run: its last run is in the past".to_owned()));
     }
     client.run(put).await?;
-    let watched = client.run(Periodics::one(jid)).await?.watched;
+    let watched = client.run(Periodics::one(jid.clone())).await?.watched;
     if !out.json {
         if let Some(next) = next {
             out.remark(format_args!("runs first {}", when(next, out.now)))?;
         }
         remark_on_watch(watched, out)?;
     }
-    Ok(next)
+    Ok((jid, next))
 }
 
 /// Remarks on periodic jobs that no process runs.

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::wait::put_and_wait;
-use super::{Done, Due, list, new_jid, periodic};
+use super::{Done, Due, list, new_jid, periodic, workkit};
 use crate::batch::{BadLines, Batch, Defaults, OnBad};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -135,6 +135,12 @@ pub(crate) struct PutArgs {
     /// With --batch: start at line N
     #[arg(long, value_name = "N", requires = "batch", value_parser = values::limit, default_value = "1")]
     from_line: u64,
+    /// Make this a job of its own, even if the schedule has an equal one in this second
+    #[arg(long, help_heading = "WorkKit schedules")]
+    pub(super) nonce: bool,
+    /// Whether the time of --at is sent as it is: a delay would be rounded up to another second.
+    #[arg(skip)]
+    pub(super) sends_time: bool,
     /// Record each job in FILE before it is sent, until it is known to be done
     #[arg(long, value_name = "FILE", help_heading = "Gearman servers")]
     pub(super) record: Option<PathBuf>,
@@ -276,7 +282,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
             ..Put::new(queue, jid.clone(), klass, payload)
         };
         let template = PeriodicTemplate { expires_in, ..PeriodicTemplate::new(put, Period::Cron(cron)) };
-        let next = periodic::add(client, template, None, out).await?;
+        let (jid, next) = periodic::add(client, template, None, out).await?;
         let view = json!({
             "jid": jid.to_string(), "outcome": "recurring", "coalesced": false, "due": next.map(Number::from),
         });
@@ -299,10 +305,15 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         due.remark(out)?;
         return put_and_wait(client, put, wait, out).await;
     }
-    let reply = client.run(put).await?;
+    let reply = match args.when.at {
+        Some(Moment { at, .. }) if args.sends_time && due.delay > Seconds::ZERO => {
+            workkit::put_at(client, put, at).await?
+        }
+        _ => client.run(put).await?,
+    };
     let jid = remark_on(&jid, &reply, out)?;
     let coalesced = matches!(reply, PutReply::Coalesced { .. });
-    if coalesced || matches!(reply, PutReply::Existing) {
+    if coalesced || matches!(reply, PutReply::Existing | PutReply::NamedExisting { .. }) {
         // The job that was there before keeps its own time.
         due.at = None;
     }
@@ -310,7 +321,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
     out.line(&due.add_to(view), jid)?;
     // A job that was there before has not got these dependencies.
-    if matches!(reply, PutReply::Existing | PutReply::Coalesced { .. }) {
+    if matches!(reply, PutReply::Existing | PutReply::NamedExisting { .. } | PutReply::Coalesced { .. }) {
         Ok(())
     } else {
         Ok(list::remark_on_missing(&missing, out)?)
@@ -339,6 +350,9 @@ fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Res
     let (jid, remark) = match reply {
         PutReply::Coalesced { jid } => (jid, joined(jid)),
         PutReply::Named { jid } => return Ok(jid),
+        PutReply::NamedExisting { jid } => {
+            (jid, format!("the same job exists already, as {jid}: see --nonce"))
+        }
         PutReply::Existing => (
             jid,
             format!("job {jid} exists already and was left unchanged; use --replace to submit it again"),
@@ -361,7 +375,7 @@ pub(super) fn outcome(reply: &PutReply) -> &'static str {
     match reply {
         PutReply::Created => "created",
         PutReply::Replaced => "replaced",
-        PutReply::Existing => "existing",
+        PutReply::Existing | PutReply::NamedExisting { .. } => "existing",
         PutReply::Coalesced { .. } => "coalesced",
         PutReply::Named { .. } => "named",
         _ => "done",
@@ -403,6 +417,7 @@ pub(super) async fn put_batch(client: Option<&Client>, args: PutArgs, out: &mut 
         defaults: Defaults { queue: args.queue, klass: args.klass },
         from_line: args.from_line,
         on_bad,
+        sends_time: args.sends_time,
         progress: |bytes, jobs| {
             bar.set_position(bytes);
             bar.set_message(text::count(jobs, "job"));

@@ -170,7 +170,7 @@ async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done 
         let every = Period::Interval(args.every.unwrap_or_default().into());
         let first = (args.every.is_some() && due.delay != Seconds::ZERO).then(|| out.now + due.delay);
         let template = args.periodic.template(put, every, args.backlog);
-        let next = periodic::add(client, template, first, out).await?;
+        let (jid, next) = periodic::add(client, template, first, out).await?;
         let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "due": next.map(Number::from) });
         return Ok(out.line(&view, jid)?);
     };

@@ -24,6 +24,7 @@ use super::Done;
 use super::gearman_slots::GearmanSlot;
 use super::work::{OrderArg, default_worker};
 use super::worker_display::{Display, DisplayWriter};
+use super::workkit::TakeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::values::{at_least_one, limit, size};
@@ -102,6 +103,8 @@ pub(crate) struct WorkArgs {
     /// Replace a program that has more memory than this after a job, like 512mb
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Pool")]
     max_memory: Option<u64>,
+    #[command(flatten)]
+    take: TakeArgs,
     #[command(flatten)]
     push: PushArgs,
     /// The directory for the working directories of programs [default: a temporary one]
@@ -206,6 +209,7 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
     if is_gearman {
         refuse_on_gearman(&args)?;
     }
+    args.take.check(&target, &args.klasses)?;
     let name = match &args.worker {
         Some(name) => name.clone(),
         None => default_worker()?,
@@ -264,7 +268,10 @@ pub(super) fn work(url: &str, args: WorkArgs, out: &mut Output<'_>) -> Done {
             sum
         } else {
             // The client also shares an embedded directory with other processes, as long as it lives.
-            let client = geartrain::connect(url).await?;
+            let client = match args.take.is_given() {
+                true => args.take.connect(url).await?,
+                false => geartrain::connect(url).await?,
+            };
             log_start();
             build(Arc::from(&client), name.as_str(), concurrency).run().await?
         };

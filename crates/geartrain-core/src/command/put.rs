@@ -102,4 +102,9 @@ pub enum PutReply {
         /// The job's id.
         jid: Jid,
     },
+    /// The backend chooses jids itself, and has this very job already: it was left alone.
+    NamedExisting {
+        /// The job's id.
+        jid: Jid,
+    },
 }

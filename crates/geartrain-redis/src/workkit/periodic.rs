@@ -1,0 +1,127 @@
+//! Recurring jobs: a job with a cron string that has more than one run.
+
+use geartrain_core::schedule::Schedule;
+use geartrain_core::{
+    Jid, Missed, Overlap, Period, Periodic, PeriodicTemplate, Periodics, PeriodicsReply, Put, PutPeriodic,
+    Refusal, Seconds, Timestamp,
+};
+
+use super::put::{self, NewJob};
+use super::session::{CallError, Session, unsupported};
+use super::{canonical, cron};
+
+impl Session {
+    /// Inserts a recurring job. Its id is that of its content, whatever the template's.
+    pub(super) async fn put_periodic(&self, put: &PutPeriodic, now: Timestamp) -> Result<bool, CallError> {
+        let PeriodicTemplate { put: of, every, missed, overlap, expires_in, is_paused } = &*put.template;
+        put::check(of)?;
+        for (is_given, operation) in [
+            (matches!(every, Period::Interval(_)), "run a job at an interval: use a cron expression"),
+            (
+                !matches!(missed, Missed::Last(1)),
+                "keep with a job what happens to missed runs: listeners choose with ?catch_up=true",
+            ),
+            (
+                *overlap != Overlap::Allow,
+                "keep with a job whether runs overlap: listeners choose with ?no_overlap=true",
+            ),
+            (expires_in.is_some(), "let a job expire"),
+            (*is_paused, "pause a recurring job"),
+            (put.must_exist, "change a recurring job: its id is its content. Remove it, and put another"),
+            (of.delay != Seconds::ZERO, "delay a recurring job"),
+        ] {
+            if is_given {
+                return Err(unsupported(operation).into());
+            }
+        }
+        let Period::Cron(text) = every else { return Err(unsupported("run a job at such a period").into()) };
+        let cron = self.cron_of(text)?;
+        let schedule = self.options.order.parse(&cron).map_err(bad_cron)?;
+        let job = NewJob {
+            schedule: &of.queue,
+            klass: &of.klass,
+            args: of.payload.bytes(),
+            first: cron::first_run(&schedule, now)?,
+            cron,
+            retries: of.retries.filter(|retries| *retries > 0),
+            // Their ids are those that `periodic_jid` gives.
+            nonce: false,
+        };
+        Ok(self.insert(job).await?.is_new)
+    }
+
+    /// The id that a recurring job will have; none if it will be refused.
+    pub(super) fn periodic_jid(&self, template: &PeriodicTemplate) -> Option<Jid> {
+        let PeriodicTemplate { put, every: Period::Cron(text), .. } = template else { return None };
+        let text = put::text_of(&put.klass, put.payload.bytes(), &self.cron_of(text).ok()?, None).ok()?;
+        Jid::new(canonical::id_of(&text)).ok()
+    }
+
+    /// The cron string to store: as it was written, if it is one of WorkKit's, because it is part of the id.
+    fn cron_of(&self, text: &str) -> Result<String, Refusal> {
+        if self.options.order.parse(text).is_ok() {
+            return Ok(text.to_owned());
+        }
+        let schedule = Schedule::parse(text).map_err(|error| bad_cron(error.to_string()))?;
+        if !schedule.zone().is_utc() {
+            return Err(unsupported("run a job in a time zone: its cron strings are in UTC"));
+        }
+        self.written(&schedule)
+    }
+
+    /// A schedule as a cron string, which is refused if the seven fields cannot express it.
+    pub(super) fn written(&self, schedule: &Schedule) -> Result<String, Refusal> {
+        self.options.order.write(schedule).ok_or_else(|| {
+            bad_cron(format!(
+                "{schedule} cannot be written in WorkKit's seven fields: days must match both day fields"
+            ))
+        })
+    }
+
+    /// Removes a recurring job. False if there is none.
+    pub(super) async fn remove_periodic(&self, jid: &Jid) -> Result<bool, CallError> {
+        for schedule in self.schedules().await? {
+            let jobs = self.recurring_jobs(&schedule).await?;
+            if jobs.iter().any(|(id, ..)| *id == jid.to_string()) {
+                return self.remove(&schedule, &jid.to_string()).await;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lists recurring jobs by id. Listeners of all kinds run them, and leave no trace: that none watches is
+    /// not known, and so not claimed.
+    pub(super) async fn periodics(
+        &self,
+        request: &Periodics,
+        now: Timestamp,
+    ) -> Result<PeriodicsReply, CallError> {
+        let mut periodics = Vec::new();
+        for schedule in self.schedules().await? {
+            for (id, job, score) in self.recurring_jobs(&schedule).await? {
+                let (Ok(jid), Some(klass)) = (Jid::new(&id), job.klass()) else { continue };
+                let put = Put::new(schedule.clone(), jid, klass, job.payload());
+                let template = PeriodicTemplate::new(put, Period::Cron(job.cron.clone()));
+                periodics.push(Periodic {
+                    template: Box::new(template),
+                    next: Some(cron::time_of(score)),
+                    count: 0,
+                    last: None,
+                    error: None,
+                });
+            }
+        }
+        let jid = |periodic: &Periodic| periodic.template.put.jid.clone();
+        periodics.sort_by_key(jid);
+        periodics.retain(|periodic| {
+            request.only.as_ref().is_none_or(|only| jid(periodic) == *only)
+                && request.after.as_ref().is_none_or(|after| jid(periodic) > *after)
+        });
+        periodics.truncate(request.count.get());
+        Ok(PeriodicsReply { periodics, watched: Some(now) })
+    }
+}
+
+fn bad_cron(why: String) -> Refusal {
+    Refusal::BadArgument { what: "cron".into(), why }
+}
