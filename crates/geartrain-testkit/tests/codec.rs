@@ -1,14 +1,17 @@
 //! That deltas come back as they were, and that damage is noticed.
 
+use std::sync::Arc;
+
 use geartrain_core::engine::{
-    AdvanceDelta, Delta, EPOCH_MAX, Effects, Engine, FailDelta, FailureDelta, ITSELF, Kind, PutDelta,
-    RecurDelta,
+    AdvanceDelta, Delta, EPOCH_MAX, Effects, Engine, FailDelta, FailureDelta, ITSELF, Kind, PeriodicRun,
+    PutDelta, RecurDelta,
 };
 use geartrain_core::{
     Backoff, BadNameWhy, CompleteReply, Count, DependencyPolicy, EndReason, Event, Every, FUNCTION_BYTES_MAX,
-    FailedBy, Flush, Group, Jid, JobEnding, JobResult, Milestone, OnEnd, OrphanPolicy, Payload, Portion,
-    Priority, Progressed, PutOptions, QueueLimits, QueueName, Rate, Reply, ResultWaiter, Seconds,
-    SpillLocation, StoredResult, Tag, Timestamp, Traceparent, UniqueKey, WorkerName,
+    FailedBy, Flush, Group, Jid, JobEnding, JobResult, Klass, Milestone, Missed, OnEnd, OrphanPolicy,
+    Overlap, Payload, Period, Periodic, PeriodicTemplate, Portion, Priority, Progressed, Put, PutOptions,
+    QueueLimits, QueueName, Rate, Refusal, Reply, ResultWaiter, Seconds, SpillLocation, StoredResult, Tag,
+    Timestamp, Traceparent, UniqueKey, WorkerName,
 };
 use geartrain_testkit::trace::{Tokens, generate, limits};
 
@@ -337,8 +340,44 @@ fn samples_beyond_qless() -> Vec<Delta> {
                 ..policy(DependencyPolicy::Skip, Some("sum".into()))
             }),
         ),
+        Delta::Periodic(Arc::new(periodic(Period::Cron("0 3 * * *".into())))),
+        Delta::Periodic(Arc::new(Periodic {
+            next: Some(at(40.0)),
+            count: 300,
+            last: Some(uuid()),
+            error: Some(Box::new(Refusal::NoSuchJob { jid: uuid() })),
+            ..periodic(Period::Interval(Seconds::from(60)))
+        })),
+        Delta::PeriodicRemoved(uuid()),
+        Delta::PeriodicRan(Box::new(PeriodicRun {
+            jid: uuid(),
+            next: None,
+            count: 2,
+            last: Some(uuid()),
+            error: None,
+        })),
+        Delta::SpawnedFrom(300, uuid()),
     ]);
     samples
+}
+
+/// A periodic job that has not run.
+fn periodic(every: Period) -> Periodic {
+    let klass = Klass::new("nightly").unwrap();
+    let put = Put {
+        priority: Some(Priority::from(2)),
+        tags: Some(vec![Tag::new("t").unwrap()]),
+        options: Some(Box::new(PutOptions { attempt_max: Some(Seconds::from(30)), ..PutOptions::default() })),
+        ..Put::new(QueueName::new("reports").unwrap(), uuid(), klass, "{}")
+    };
+    let template = PeriodicTemplate {
+        missed: Missed::Last(3),
+        overlap: Overlap::CancelOld,
+        expires_in: Some(Seconds::from(90)),
+        is_paused: true,
+        ..PeriodicTemplate::new(put, every)
+    };
+    Periodic { template: Box::new(template), next: None, count: 0, last: None, error: None }
 }
 
 /// One of each, and what can be there or not.
@@ -408,7 +447,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=69), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=73), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));

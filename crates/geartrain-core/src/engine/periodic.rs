@@ -103,8 +103,8 @@ impl Engine {
         if periodic.next != expected {
             return Ok(FirePeriodicReply { is_stale: true, jobs: Vec::new() });
         }
-        let mut run = PeriodicRun { jid, next, count: periodic.count, last: None, error: None };
-        run.last.clone_from(&periodic.last);
+        let Periodic { count, last, error, .. } = (*periodic).clone();
+        let mut run = PeriodicRun { jid, next, count, last, error };
         let mut jobs = Vec::new();
         for time in runs {
             if let Some(job) = self.run_periodic(now, time, &periodic.template, &mut run, fx) {

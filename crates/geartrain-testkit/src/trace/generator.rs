@@ -929,7 +929,9 @@ impl Generator {
         let template = PeriodicTemplate {
             missed: self.one(&[Missed::All, Missed::Last(2), Missed::Skip]),
             overlap: self.one(&[Overlap::Allow, Overlap::Allow, Overlap::Skip, Overlap::CancelOld]),
-            expires_in: self.maybe(25, |generator| generator.one(&[5, 100]).into()),
+            // Jobs that expire at the same moment do so in no specified order.
+            expires_in: self
+                .maybe(25, |generator| Seconds::new(generator.span(&[5.0, 100.0])).expect("it is finite")),
             is_paused: self.percent(10),
             ..PeriodicTemplate::new(put, every)
         };
@@ -963,9 +965,13 @@ impl Generator {
         let jid = self.recurring();
         let known = self.model.next_run(&jid);
         let expected = if self.percent(85) { known } else { self.run_time() };
-        let runs = (0..self.one(&[0, 1, 1, 1, 2, 3]))
-            .map(|run| Timestamp::new(self.now - 10.0 * f64::from(run)).expect("it is finite"));
-        let runs: Vec<Timestamp> = runs.collect();
+        // No two runs at the same moment, as for the spans of other options.
+        let runs: Vec<Timestamp> = (0..self.one(&[0, 1, 1, 1, 2, 3]))
+            .map(|run| {
+                let earlier = self.span(&[10.0 * f64::from(run)]);
+                Timestamp::new(self.now - earlier).expect("it is finite")
+            })
+            .collect();
         let next = self.run_time();
         FirePeriodic { jid, expected, runs: runs.into_iter().rev().collect(), next }.into()
     }

@@ -336,7 +336,7 @@ impl Writer<'_> {
         error: Option<&Refusal>,
     ) -> &mut Self {
         self.optional(next, Writer::moment).number(count).optional(last, Writer::jid);
-        self.bytes(&error.map_or_else(Vec::new, wire::encode_value))
+        self.optional(error, |to, error| to.bytes(&wire::encode_value(error)))
     }
 
     pub(crate) fn tombstone(&mut self, of: &Tombstone) -> &mut Self {
@@ -476,10 +476,16 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn periodic(&mut self) -> Read<Periodic> {
-        let template = self.bytes("template")?;
-        let template = wire::decode_value(template).map_err(|_| self.misfit("a template"))?;
+        let template = self.packed("template")?;
         let (next, count, last, error) = self.runs()?;
         Ok(Periodic { template: Box::new(template), next, count, last, error })
+    }
+
+    /// A value in MessagePack, in the one form in which it is written.
+    fn packed<T: serde::de::DeserializeOwned + serde::Serialize>(&mut self, what: &'static str) -> Read<T> {
+        let bytes = self.bytes(what)?;
+        let value: T = wire::decode_value(bytes).map_err(|_| self.misfit(what))?;
+        if wire::encode_value(&value) == bytes { Ok(value) } else { Err(self.misfit(what)) }
     }
 
     #[allow(clippy::type_complexity, reason = "it is read in two places")]
@@ -487,11 +493,7 @@ impl<'a> Reader<'a> {
         let next = self.optional("next", Reader::moment)?;
         let count = self.number("count")?;
         let last = self.optional("last", Reader::jid)?;
-        let error = self.bytes("error")?;
-        let error = match error.is_empty() {
-            true => None,
-            false => Some(wire::decode_value(error).map_err(|_| self.misfit("a refusal"))?),
-        };
+        let error = self.optional("error", |reader, what| reader.packed(what).map(Box::new))?;
         Ok((next, count, last, error))
     }
 
