@@ -133,8 +133,8 @@ impl Registry {
     }
 }
 
-/// How long a lock lasts from now on, by the backend's clock.
-fn left(now: Timestamp, expires: Timestamp) -> Duration {
+/// How long it is from now until a time, by the backend's clock.
+pub(crate) fn left(now: Timestamp, expires: Timestamp) -> Duration {
     Duration::try_from_secs_f64((expires - now).max(Seconds::ZERO).get())
         .unwrap_or(Duration::from_secs(3_600))
 }

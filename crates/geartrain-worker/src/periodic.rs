@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain_core::{
-    Backend, BackendError, Call, Clock, Count, DuePeriodics, Refusal, Reply, Seconds, SystemClock, Timestamp,
-};
+use geartrain_core::{Backend, BackendError, Call, Count, DuePeriodics, Refusal, Reply, Timestamp};
+
+use crate::heartbeat::{left, now};
 
 /// The longest time between two looks: another process may have put a periodic job.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub async fn fire_periodics(backend: Arc<dyn Backend>) {
     }
     loop {
         let wait = match fire_due(&*backend).await {
-            Ok(next) => next.map_or(LOOK_EVERY, |next| until(&*backend, next).min(LOOK_EVERY)),
+            Ok(next) => next.map_or(LOOK_EVERY, |next| left(now(&*backend), next).min(LOOK_EVERY)),
             Err(BackendError::Refused(Refusal::Unsupported { .. })) => return,
             Err(error) => {
                 tracing::debug!(%error, "periodic jobs are not looked for, trying again");
@@ -33,14 +33,6 @@ pub async fn fire_periodics(backend: Arc<dyn Backend>) {
         };
         tokio::time::sleep(wait).await;
     }
-}
-
-fn now(backend: &dyn Backend) -> Timestamp {
-    backend.now().unwrap_or_else(|| SystemClock.now())
-}
-
-fn until(backend: &dyn Backend, time: Timestamp) -> Duration {
-    Duration::try_from_secs_f64((time - now(backend)).max(Seconds::ZERO).get()).unwrap_or(LOOK_EVERY)
 }
 
 /// Fires what is due, and returns when the next one is.
