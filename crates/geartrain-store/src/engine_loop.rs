@@ -497,9 +497,12 @@ impl EngineLoop {
         if self.engine.next_periodic().is_none_or(|due| due > now) {
             return;
         }
+        // They are committed together, so the space for all of them is reserved.
+        let mut bytes = 0;
         for fire in self.engine.due_fires(now, fire_count()) {
             let mut fire = Command::from(fire);
-            if self.pipeline.reserve(reservation::command_bytes(&fire, &self.engine)).is_err() {
+            bytes += reservation::command_bytes(&fire, &self.engine);
+            if self.pipeline.reserve(bytes).is_err() {
                 self.tick_pause = FAILED_SLEEP;
                 break;
             }
