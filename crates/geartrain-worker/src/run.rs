@@ -38,6 +38,8 @@ const BATCHES_MAX: usize = 4;
 /// Reports for which a batch is sent while another one is in flight. Fewer wait for it, because a call has a
 /// cost of its own.
 const REPORTS_MIN: usize = 64;
+/// Reports for which a batch is sent while jobs flow in.
+const REPORTS_FLOWING: usize = 128;
 /// Reports in one batch, at most.
 const REPORTS_MAX: usize = 512;
 /// With this many reports to be sent, no more jobs are popped.
@@ -254,12 +256,6 @@ impl Runner {
                 return;
             }
         }
-        while !self.outbox.is_empty()
-            && (self.batches.is_empty()
-                || self.outbox.len() >= REPORTS_MIN && self.batches.len() < BATCHES_MAX)
-        {
-            self.send_reports();
-        }
         if self.settings.drain && self.is_parked && self.is_quiet() {
             // The last handlers may have put jobs. Whether there are any shows a pop that does not wait.
             self.drop_pop();
@@ -269,6 +265,20 @@ impl Runner {
         let is_busy = self.pop.is_some() || self.free() == 0 || self.outbox.len() >= UNREPORTED_MAX;
         if !is_busy && !is_drained && !self.is_closing() {
             self.send_pop();
+        }
+        while self.outbox.len() >= self.reports_min() && self.batches.len() < BATCHES_MAX {
+            self.send_reports();
+        }
+    }
+
+    /// Reports for which a batch is sent now. While jobs flow in, a batch is larger than a pop, because each batch
+    /// costs a change of threads and a sync. A report waits for a few pops then, and for none if the slots are
+    /// busy or the queue is empty.
+    fn reports_min(&self) -> usize {
+        match (self.batches.is_empty(), self.pop.is_some() && !self.is_parked) {
+            (_, true) => REPORTS_FLOWING,
+            (true, false) => 1,
+            (false, false) => REPORTS_MIN,
         }
     }
 
