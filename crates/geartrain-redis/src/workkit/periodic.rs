@@ -38,13 +38,12 @@ impl Session {
             }
         }
         let Period::Cron(text) = every else { return Err(unsupported("run a job at such a period").into()) };
-        let cron = self.cron_of(text)?;
-        let schedule = self.options.order.parse(&cron).map_err(bad_cron)?;
+        let (cron, first) = self.recurrence(text, now)?;
         let job = NewJob {
             schedule: &of.queue,
             klass: &of.klass,
             args: of.payload.bytes(),
-            first: cron::first_run(&schedule, now)?,
+            first,
             cron,
             retries: of.retries.filter(|retries| *retries > 0),
             // Their ids are those that `periodic_jid` gives.
@@ -73,8 +72,16 @@ impl Session {
         self.written(&schedule)
     }
 
+    /// The cron string to store for an expression, and its first run.
+    pub(super) fn recurrence(&self, text: &str, now: Timestamp) -> Result<(String, Timestamp), CallError> {
+        let cron = self.cron_of(text)?;
+        let schedule = self.options.order.parse(&cron).map_err(bad_cron)?;
+        let first = cron::first_run(&schedule, now)?;
+        Ok((cron, first))
+    }
+
     /// A schedule as a cron string, which is refused if the seven fields cannot express it.
-    pub(super) fn written(&self, schedule: &Schedule) -> Result<String, Refusal> {
+    fn written(&self, schedule: &Schedule) -> Result<String, Refusal> {
         self.options.order.write(schedule).ok_or_else(|| {
             bad_cron(format!(
                 "{schedule} cannot be written in WorkKit's seven fields: days must match both day fields"
