@@ -175,6 +175,39 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// A stable word for programs, the same in `--json`, HTTP and JSON over RESP.
+    ///
+    /// ```
+    /// use geartrain_core::{Jid, Refusal};
+    /// assert_eq!(Refusal::NoSuchJob { jid: Jid::new("j1")? }.code(), "no-such-job");
+    /// # Ok::<(), geartrain_core::BadName>(())
+    /// ```
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NoSuchJob { .. } => "no-such-job",
+            Refusal::NoSuchRecurring { .. } => "no-such-recurring",
+            Refusal::NotRunning { .. } => "not-running",
+            Refusal::HeldByAnother { .. } => "held-by-another",
+            Refusal::LockLost { .. } => "lock-lost",
+            Refusal::WrongQueue { .. } => "wrong-queue",
+            Refusal::NotInDepends { .. } => "not-in-depends",
+            Refusal::IsDependency { .. } => "is-dependency",
+            Refusal::Cycle { .. } => "cycle",
+            Refusal::TooManyDependencies { .. } => "too-many-dependencies",
+            Refusal::Unreadable { .. } => "unreadable",
+            Refusal::QueueFull { .. } => "queue-full",
+            Refusal::NoCapableWorker { .. } => "no-capable-worker",
+            Refusal::CursorTooOld { .. } => "cursor-too-old",
+            Refusal::CursorAhead { .. } => "cursor-ahead",
+            Refusal::Unsupported { .. } => "unsupported",
+            Refusal::Backup { .. } => "backup",
+            Refusal::TooLarge { .. } => "too-large",
+            Refusal::BadArgument { .. } => "bad-argument",
+        }
+    }
+}
+
 /// An invalid argument, refused when its type is constructed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {why}")]
@@ -221,6 +254,16 @@ pub enum BackendError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl BackendError {
+    /// The code of the [refusal](Refusal::code), or `unavailable`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            BackendError::Refused(refusal) => refusal.code(),
+            BackendError::Broken { .. } => "unavailable",
+        }
+    }
 }
 
 /// Input that a constructor refused: a name, a number, a count or an argument.

@@ -91,7 +91,8 @@ pub enum FilterState {
 }
 
 impl FilterState {
-    const ALL: [FilterState; 7] = [
+    /// All states.
+    pub const ALL: [FilterState; 7] = [
         FilterState::Scheduled,
         FilterState::Depends,
         FilterState::Waiting,

@@ -244,6 +244,25 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// A stable word for programs: that of the [refusal](Refusal::code), or one for what else went wrong. The
+    /// same in `--json`, HTTP and JSON over RESP.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Input(_) => "bad-argument",
+            Error::Refused(refusal) => refusal.code(),
+            Error::Backend(error) => error.code(),
+            Error::Wait(WaitError::TimedOut { .. }) => "timed-out",
+            Error::Wait(WaitError::Unknown { .. }) => "no-result",
+            Error::Connect { source: BackendError::Refused(refusal), .. } => refusal.code(),
+            Error::Url { .. } => "bad-url",
+            Error::FeatureDisabled { .. } => "feature-disabled",
+            Error::Clock { .. } => "bad-clock",
+            _ => "unavailable",
+        }
+    }
+}
+
 impl From<BackendError> for Error {
     fn from(error: BackendError) -> Error {
         match error {
