@@ -5,6 +5,7 @@ use std::path::Path;
 
 use geartrain::results::LogError;
 use geartrain::{BackendError, Error, OpenError, Refusal, StateName, WaitError};
+use geartrain_json::OperationError;
 
 use crate::duration;
 
@@ -12,6 +13,8 @@ use crate::duration;
 pub(crate) enum Failure {
     /// The queue refused. Exit code 1.
     Refused(String),
+    /// The queue refused a command, with a code. Exit code 1.
+    Refusal(Box<Refusal>),
     /// The command line is wrong. Exit code 2.
     Usage(String),
     /// The program of a worker does not start. Exit code 2. The text may have several lines, which it printed.
@@ -29,11 +32,25 @@ impl Failure {
         match self {
             // The reader has read enough, like `head`.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
-            Failure::Refused(_) => 1,
+            Failure::Refused(_) | Failure::Refusal(_) => 1,
             Failure::Usage(_) | Failure::Program(_) => 2,
             Failure::Unreachable(_) | Failure::Output(_) => 3,
             Failure::TimedOut(_) => 4,
         }
+    }
+}
+
+impl Failure {
+    /// The error as JSON: the code of the refusal, or a word for what else went wrong.
+    pub(crate) fn to_json(&self) -> String {
+        let code = match self {
+            Failure::Refusal(refusal) => refusal.code(),
+            Failure::Refused(_) => "refused",
+            Failure::Usage(_) | Failure::Program(_) => "usage",
+            Failure::Unreachable(_) | Failure::Output(_) => "unavailable",
+            Failure::TimedOut(_) => "timed-out",
+        };
+        OperationError::new(code, self.to_string()).document()
     }
 }
 
@@ -45,6 +62,7 @@ impl std::fmt::Display for Failure {
             | Failure::Program(why)
             | Failure::Unreachable(why)
             | Failure::TimedOut(why) => f.write_str(why),
+            Failure::Refusal(refusal) => f.write_str(&with_advice(refusal)),
             Failure::Output(error) => write!(f, "the output cannot be written: {error}"),
         }
     }
@@ -58,7 +76,7 @@ impl From<io::Error> for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
-        Failure::Refused(with_advice(&refusal))
+        Failure::Refusal(Box::new(refusal))
     }
 }
 
@@ -326,6 +344,11 @@ mod tests {
         let url = Error::Url { url: "x:".to_owned(), why: "no" };
         let source = io::Error::other("the directory is locked").into();
         let broken = Error::from(BackendError::Broken { backend: "embedded", source });
+        let document: serde_json::Value = serde_json::from_str(
+            &Failure::from(Refusal::NoSuchJob { jid: Jid::new("j1").unwrap() }).to_json(),
+        )
+        .unwrap();
+        assert_eq!(document["error"]["code"], "no-such-job");
         for (error, code, text) in [
             (refused, 1, "job j1 does not exist; `geartrain jobs` lists the jobs that do"),
             (input, 2, "a queue needs at least one byte"),

@@ -1,100 +1,12 @@
-//! The details of a job beyond Qless, as JSON and for people.
+//! The details of a job beyond Qless, for people.
 
 use geartrain::{
-    Backoff, DependencyPolicy, JobDetails, OnEnd, OrphanPolicy, Progressed, Timestamp, UniqueKey, base64,
+    DependencyPolicy, JobDetails, OnEnd, OrphanPolicy, Progressed, Timestamp, UniqueKey, base64,
 };
-use serde::Serialize;
-use serde_json::Value;
 
-use crate::payload::bytes_to_json;
 use crate::text::{Cell, count};
 use crate::timestamp::when;
-use crate::view::Number;
 use crate::{backoff, duration};
-
-#[derive(Debug, Serialize)]
-pub(crate) struct JobDetailsView {
-    unique: Option<Value>,
-    submissions: u64,
-    attached: u64,
-    lives: &'static str,
-    afterwards: &'static str,
-    keep_result: Option<Number>,
-    expires: Option<Number>,
-    timeout: Option<Number>,
-    deadline: Option<Number>,
-    backoff: Option<BackoffView>,
-    crashes_max: Option<u32>,
-    crashes: u32,
-    evidence: Option<String>,
-    progress: Option<ProgressView>,
-    on_dependency_failure: &'static str,
-    traceparent: Option<String>,
-}
-
-impl JobDetailsView {
-    pub(crate) fn new(about: &JobDetails) -> JobDetailsView {
-        JobDetailsView {
-            unique: about.unique.as_ref().map(|key| bytes_to_json(key.as_bytes())),
-            submissions: about.submissions,
-            attached: about.attached,
-            lives: match about.orphan_policy {
-                OrphanPolicy::Always => "always",
-                OrphanPolicy::WhileAwaited => "while-awaited",
-            },
-            afterwards: match about.on_end {
-                OnEnd::Keep => "keep",
-                OnEnd::Forget => "forget",
-            },
-            keep_result: about.result_ttl.map(Number::from),
-            expires: about.expires.map(Number::from),
-            timeout: about.attempt_max.map(Number::from),
-            deadline: about.deadline.map(Number::from),
-            backoff: about.backoff.as_ref().map(BackoffView::new),
-            crashes_max: about.crashes_max,
-            crashes: about.crashes,
-            evidence: about.evidence.clone(),
-            progress: about.progress.map(ProgressView::new),
-            on_dependency_failure: about.on_dependency_failure.as_str(),
-            traceparent: about.traceparent.as_ref().map(ToString::to_string),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct BackoffView {
-    first: Number,
-    factor: Number,
-    max: Number,
-    jitter: Number,
-}
-
-impl BackoffView {
-    fn new(backoff: &Backoff) -> BackoffView {
-        let (first, factor, max, jitter) = backoff.parts();
-        BackoffView { first: first.into(), factor: Number(factor), max: max.into(), jitter: Number(jitter) }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct ProgressView {
-    part: u64,
-    whole: u64,
-    percent: u8,
-    left: Option<u32>,
-}
-
-impl ProgressView {
-    pub(crate) fn new(progress: Progressed) -> ProgressView {
-        let portion = progress.portion;
-        ProgressView {
-            part: portion.part(),
-            whole: portion.whole(),
-            percent: portion.percent(),
-            left: progress.seconds_left,
-        }
-    }
-}
 
 /// `30% (3 of 10), 1m30s left`.
 pub(crate) fn progress_text(progress: Progressed) -> String {
@@ -176,8 +88,7 @@ pub(crate) fn lines(about: &JobDetails, now: Timestamp) -> Vec<(&'static str, Ce
 
 #[cfg(test)]
 mod tests {
-    use geartrain::{Portion, Seconds};
-    use serde_json::json;
+    use geartrain::{Backoff, Portion, Seconds};
 
     use super::*;
     use crate::text::card;
@@ -202,24 +113,6 @@ mod tests {
             on_dependency_failure: DependencyPolicy::Skip,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap()),
         }
-    }
-
-    #[test]
-    fn json_has_every_key() {
-        assert_eq!(
-            json!(JobDetailsView::new(&everything())),
-            json!({
-                "unique": { "$bytes": "/wA=" }, "submissions": 3, "attached": 2, "lives": "while-awaited",
-                "afterwards": "forget", "keep_result": 90_000, "expires": 3_600, "timeout": 90, "deadline": 60,
-                "backoff": { "first": 10, "factor": 3, "max": 3_600, "jitter": 0.2 },
-                "crashes_max": 4, "crashes": 1, "evidence": "signal 9",
-                "progress": { "part": 3, "whole": 10, "percent": 30, "left": 90 },
-                "on_dependency_failure": "skip",
-                "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            })
-        );
-        let text = JobDetails { unique: Some(UniqueKey::new("7").unwrap()), ..JobDetails::default() };
-        assert_eq!(json!(JobDetailsView::new(&text))["unique"], "7");
     }
 
     #[test]

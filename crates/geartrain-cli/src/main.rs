@@ -1,21 +1,17 @@
 //! The `geartrain` command: arguments in, exit code out.
 
 mod args;
-mod backoff;
 mod batch;
 mod commands;
-mod duration;
 mod failure;
 
 mod job_details;
 mod output;
 mod password;
 mod payload;
-mod rate;
 mod text;
 mod timestamp;
 mod values;
-mod view;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -23,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use geartrain::schedule::Zone;
+
+use geartrain_json::{backoff, duration, rate};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -38,10 +36,14 @@ fn main() -> ExitCode {
         return exit_code;
     }
     if password::is_on_command_line(&arguments) {
-        return end(Err(Failure::Usage(password::ADVICE.to_owned())));
+        return end(Err(Failure::Usage(password::ADVICE.to_owned())), false);
     }
+    let mut is_json = false;
     let done = match args::parse(&arguments) {
-        Ok(cli) => run(cli),
+        Ok(cli) => {
+            is_json = cli.json;
+            run(cli)
+        }
         // Requested help. An error of writing it cannot be reported anywhere.
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
@@ -59,15 +61,17 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(Failure::Usage(args::complaint(&error, &arguments))),
     };
-    end(done)
+    end(done, is_json)
 }
 
-/// Prints the error, if any, and returns the exit code.
-fn end(done: Result<(), Failure>) -> ExitCode {
+/// Prints the error, if any, as a sentence or as JSON, and returns the exit code.
+fn end(done: Result<(), Failure>, is_json: bool) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if failure.exit_code() != 0 {
+            if failure.exit_code() != 0 && is_json {
+                let _ = writeln!(anstream::stderr(), "{}", failure.to_json());
+            } else if failure.exit_code() != 0 {
                 let text = failure.to_string();
                 let text = match failure {
                     Failure::Program(_) => text::clean_lines(&text),

@@ -39,14 +39,6 @@ fn escape(text: &str, dangerous: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// The first characters of a text, with an ellipsis if there are more.
-pub(crate) fn start(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 /// `1 job`, `2 jobs`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

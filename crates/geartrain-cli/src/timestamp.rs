@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use geartrain::schedule::{When, Zone, Zones, parse_past};
-use geartrain::{DELAY_MAX, Seconds, Timestamp};
+use geartrain::schedule::{Zone, Zones, parse_past};
+use geartrain::{Seconds, Timestamp};
+use geartrain_json::time::{EXAMPLES, Times, duration_with_unit, whole_seconds};
+pub(crate) use geartrain_json::time::{Moment, format_day, parse};
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
@@ -15,39 +17,6 @@ use crate::duration;
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::ZERO + Seconds::from(since)
-}
-
-/// Parses seconds since the epoch, or RFC 3339 with its offset. A leap second is the second before it.
-pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
-    let seconds = match text.parse::<f64>() {
-        Ok(seconds) => seconds,
-        Err(_) => match text.parse::<jiff::Timestamp>() {
-            Ok(timestamp) => timestamp.as_duration().as_secs_f64(),
-            Err(_) => {
-                return Err(format!("{text:?} is not a time: {EXAMPLES}"));
-            }
-        },
-    };
-    Timestamp::new(seconds).map_err(|error| error.to_string())
-}
-
-/// A timestamp, and whether it was written as a phrase, so that people want to see what it means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
-    pub(crate) at: Timestamp,
-    pub(crate) is_phrase: bool,
-    /// The time from now until then, if it was written so.
-    pub(crate) span: Option<Seconds>,
-}
-
-impl Moment {
-    fn exact(at: Timestamp) -> Moment {
-        Moment { at, is_phrase: false, span: None }
-    }
-
-    fn of_phrase(at: Timestamp) -> Moment {
-        Moment { at, is_phrase: true, span: None }
-    }
 }
 
 thread_local! {
@@ -73,51 +42,20 @@ pub(crate) fn zones() -> Result<Zones, String> {
     }
 }
 
+/// The present, and the zones of phrases.
+pub(crate) fn times() -> Times {
+    Times { now: now(), zones }
+}
+
 /// Parses a time at which something starts: as `parse` does, or a phrase for a time in the future; not too
 /// far ahead.
 pub(crate) fn parse_start(text: &str) -> Result<Moment, String> {
-    let moment = match parse(text) {
-        Ok(at) => Moment::exact(at),
-        Err(why) if is_number(text) => return Err(why),
-        Err(_) => parse_phrase(text)?,
-    };
-    near(moment.at)?;
-    Ok(moment)
-}
-
-/// Parses a phrase for a moment in the future.
-fn parse_phrase(text: &str) -> Result<Moment, String> {
-    match When::parse(text, now(), &zones()?) {
-        Ok(When::Once(at)) => Ok(Moment::of_phrase(at)),
-        Ok(When::Recurring(_)) => {
-            Err(format!("{text:?} is not a time: it recurs; `geartrain next` shows its moments"))
-        }
-        Err(why) => Err(format!("{text:?} is not a time: {why}; {EXAMPLES}")),
-    }
-}
-
-const EXAMPLES: &str = "write it like 2026-04-01T12:00:00Z, 7pm tomorrow, or in seconds since the epoch";
-
-/// Whether a text is a number, if not a valid one; `inf` and `nan` are.
-fn is_number(text: &str) -> bool {
-    text.parse::<f64>().is_ok()
-}
-
-/// Refuses a time that is longer ahead than the longest delay.
-pub(crate) fn near(time: Timestamp) -> Result<Timestamp, String> {
-    if time - now() <= DELAY_MAX {
-        return Ok(time);
-    }
-    Err("it is more than a hundred years ahead: a number is in seconds since the epoch, not in milliseconds"
-        .to_owned())
+    times().start(text)
 }
 
 /// Parses a time in the future: as `parse_start` does, or a duration from now, with its unit.
 pub(crate) fn parse_ahead(text: &str) -> Result<Moment, String> {
-    match duration_with_unit(text) {
-        Some(span) => Ok(Moment { span: Some(span), ..Moment::exact(now() + span) }),
-        None => parse_start(text),
-    }
+    times().ahead(text)
 }
 
 /// Parses a time in the past: as `parse` does, a duration before now, with its unit, or a phrase.
@@ -142,11 +80,6 @@ pub(crate) fn parse_any(text: &str) -> Result<Moment, String> {
     parse_ago(text).or_else(|_| parse_start(text))
 }
 
-fn duration_with_unit(text: &str) -> Option<Seconds> {
-    let has_unit = text.ends_with(|c: char| c.is_ascii_lowercase());
-    has_unit.then(|| duration::parse(text).ok().map(Seconds::from)).flatten()
-}
-
 /// Parses a day: `today`, `yesterday`, a date, or any time of it. Days are in UTC.
 pub(crate) fn parse_day(text: &str) -> Result<Timestamp, String> {
     match text {
@@ -164,12 +97,6 @@ fn date(text: &str) -> Result<Timestamp, String> {
     let date: Date = text.parse().map_err(|error: jiff::Error| error.to_string())?;
     let midnight = Offset::UTC.to_timestamp(date.at(0, 0, 0, 0)).map_err(|error| error.to_string())?;
     Timestamp::new(midnight.as_second() as f64).map_err(|error| error.to_string())
-}
-
-/// The date of a timestamp, in UTC.
-pub(crate) fn format_day(time: Timestamp) -> String {
-    whole_seconds(time)
-        .map_or_else(|| time.to_string(), |time| Offset::UTC.to_datetime(time).date().to_string())
 }
 
 /// The zone in which times are shown; UTC if it is not set.
@@ -190,11 +117,6 @@ pub(crate) fn format(time: Timestamp) -> String {
         Some(_) => ZONE.get().unwrap_or(&Zone::UTC).format(time),
         None => time.to_string(),
     }
-}
-
-/// Rounded down; none if the year has more than four digits.
-fn whole_seconds(time: Timestamp) -> Option<jiff::Timestamp> {
-    jiff::Timestamp::from_second(time.get().floor() as i64).ok()
 }
 
 /// A timestamp relative to now: `in 5m`, `3h ago`, `now`. Rounded to seconds.

@@ -1,21 +1,19 @@
 //! Value parsers that several commands share.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use geartrain::schedule::{BadSchedule, Zone, parse_delay, parse_span};
-use geartrain::{Count, DURATION_MAX, DependencyPolicy, Priority, Seconds, UniqueKey};
+use geartrain::schedule::Zone;
+use geartrain::{Count, Priority, Seconds, UniqueKey};
+pub(crate) use geartrain_json::put::policy;
+use geartrain_json::time::allowed_span;
+pub(crate) use geartrain_json::time::{Delay, length};
 
-use crate::{duration, timestamp};
+use crate::timestamp;
 
 pub(crate) fn priority(text: &str) -> Result<Priority, String> {
     let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     Priority::new(number).map_err(|error| error.to_string())
-}
-
-pub(crate) fn policy(text: &str) -> Result<DependencyPolicy, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a policy: use wait, fail, skip or run"))
 }
 
 pub(crate) fn count(text: &str) -> Result<Count, String> {
@@ -28,37 +26,9 @@ pub(crate) fn at_least_one(text: &str) -> Result<Count, String> {
     if count.get() == 0 { Err("it must be at least 1".to_owned()) } else { Ok(count) }
 }
 
-/// A duration: `90`, `1h30m`, or in words: `5 minutes`.
-pub(crate) fn length(text: &str) -> Result<Duration, String> {
-    duration::parse(text).or_else(|why| {
-        let span = parse_span(text).map_err(|phrase| not_a_duration(text, &why, &phrase))?;
-        duration::from_seconds(span.get()).ok_or(why)
-    })
-}
-
-/// One word is taken for the short form; several of them for a phrase, and the error points at one of them.
-fn not_a_duration(text: &str, why: &str, phrase: &BadSchedule) -> String {
-    if text.contains(' ') { format!("{text:?} is not a duration: {phrase}") } else { why.to_owned() }
-}
-
 /// A duration from now: as `length`, or with months and years.
 pub(crate) fn delay(text: &str) -> Result<Delay, String> {
-    if let Ok(length) = duration::parse(text) {
-        return Ok(Delay { length, is_phrase: false });
-    }
-    let length = length(text).or_else(|why| {
-        let (now, zone) = (timestamp::now(), timestamp::zones()?.once);
-        let due = parse_delay(text, now, &zone).map_err(|phrase| not_a_duration(text, &why, &phrase))?;
-        duration::from_seconds((due - now).get()).ok_or(why)
-    })?;
-    Ok(Delay { length, is_phrase: true })
-}
-
-/// A duration from now, and whether it was written as a phrase.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Delay {
-    pub(crate) length: Duration,
-    pub(crate) is_phrase: bool,
+    timestamp::times().delay(text)
 }
 
 /// A zone by its IANA name.
@@ -69,13 +39,6 @@ pub(crate) fn zone(text: &str) -> Result<Zone, String> {
 /// A duration above zero and up to ten years.
 pub(crate) fn span(text: &str) -> Result<Seconds, String> {
     allowed_span(length(text)?.into())
-}
-
-pub(crate) fn allowed_span(span: Seconds) -> Result<Seconds, String> {
-    if span > Seconds::ZERO && span <= DURATION_MAX {
-        return Ok(span);
-    }
-    Err("it must be more than 0 and at most ten years".to_owned())
 }
 
 /// A position or an offset.

@@ -327,7 +327,8 @@ fn bad_lines_are_written_to_a_file_that_can_be_corrected_and_submitted() {
 
     let check = put(&[&jobs, "--check", "--json"]);
     assert_eq!((check.code, check.out.as_str()), (2, "{\"bad\":2,\"valid\":2}\n"));
-    assert!(check.err.ends_with("geartrain: 2 lines would not be submitted\n"), "{}", check.err);
+    let error: serde_json::Value = serde_json::from_str(check.err.lines().last().unwrap()).unwrap();
+    assert_eq!(error["error"]["message"], "2 lines would not be submitted", "{}", check.err);
     assert!(!directory.join("data").exists(), "a check opens no queue");
 
     let skipped = put(&[&jobs, "--skip-bad", &bad]);

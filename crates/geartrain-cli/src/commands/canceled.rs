@@ -1,13 +1,12 @@
 //! What is left of a cancelled job, for commands that do not find it.
 
 use geartrain::{Canceled, Client, Jid, Refusal, StateName, Timestamp, Tombstone};
-use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::clean;
 use crate::timestamp;
-use crate::view::Number;
+use geartrain_json::TombstoneView;
 
 /// Why a job is not there: it was cancelled, or there is no such job. In JSON the tombstone is printed as well.
 pub(super) async fn explain(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Failure {
@@ -21,33 +20,6 @@ pub(super) async fn explain(client: &Client, jid: &Jid, out: &mut Output<'_>) ->
         return error.into();
     }
     Failure::Refused(sentence(&tombstone, out.now))
-}
-
-#[derive(Debug, Serialize)]
-struct TombstoneView {
-    jid: String,
-    state: &'static str,
-    queue: String,
-    klass: String,
-    was: &'static str,
-    when: Number,
-    by: Option<String>,
-    because: Option<String>,
-}
-
-impl TombstoneView {
-    fn new(of: &Tombstone) -> TombstoneView {
-        TombstoneView {
-            jid: of.jid.to_string(),
-            state: "cancelled",
-            queue: of.queue.to_string(),
-            klass: of.klass.to_string(),
-            was: of.state.as_str(),
-            when: of.when.into(),
-            by: of.by.clone(),
-            because: of.because.clone(),
-        }
-    }
 }
 
 fn sentence(of: &Tombstone, now: Timestamp) -> String {

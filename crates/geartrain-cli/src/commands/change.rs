@@ -1,14 +1,13 @@
 //! Commands that change existing jobs.
 
 use geartrain::{
-    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Error, Existing, HistoryEvent, Jid, Job,
-    Log, Put, QueueName, Refusal, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
+    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Error, Existing, Jid, Log, Put,
+    QueueName, Refusal, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
 };
 use serde_json::json;
 
 use super::list::{self, find, jobs_done};
 use super::log::Message;
-use super::put::outcome;
 use super::select::{self, BulkArgs, Words};
 use super::{Done, canceled};
 use crate::failure::Failure;
@@ -16,9 +15,10 @@ use crate::output::Output;
 use crate::payload::Source;
 use crate::text::count;
 use crate::values;
-use crate::view::{Number, texts};
 use clap::Args;
 use geartrain::Klass;
+use geartrain_json::put::outcome;
+use geartrain_json::{Number, last_queue, texts};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -156,16 +156,6 @@ pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output
     let reply = client.run(put).await?;
     let view = json!({ "jid": jid.to_string(), "queue": queue.as_str(), "outcome": outcome(&reply) });
     Ok(out.line(&view, format_args!("submitted to {queue}"))?)
-}
-
-/// The queue that a job is in, or was in last.
-fn last_queue(job: &Job) -> Option<QueueName> {
-    job.queue.clone().or_else(|| {
-        job.history.iter().rev().find_map(|entry| match &entry.what {
-            HistoryEvent::Put { queue } => Some(queue.clone()),
-            _ => None,
-        })
-    })
 }
 
 pub(super) async fn timeout(client: &Client, jids: Vec<Jid>, out: &mut Output<'_>) -> Done {

@@ -6,7 +6,7 @@ use geartrain::{
     AllConfig, BadArgument, Client, OPTIONS, OptionInfo, OptionScope, QueueName, SetConfig, Setting,
     UnsetConfig,
 };
-use serde::Serialize;
+use geartrain_json::{OptionView, spellings};
 
 use super::Done;
 use super::queue::remark_if_new;
@@ -50,91 +50,23 @@ pub(crate) enum ConfigVerb {
     },
 }
 
-/// An option: the value that applies, and what is known about it.
-#[derive(Debug, Serialize)]
-struct OptionView {
-    key: String,
-    value: Option<String>,
-    /// Whether the option is not set.
-    default: bool,
-    default_value: Option<&'static str>,
-    unit: Option<&'static str>,
-    meaning: Option<&'static str>,
-    /// A value that was set and has no effect: it is not a number, or the other spelling has precedence.
-    ignored: Option<String>,
-}
-
-impl OptionView {
-    /// The option as it applies: a queue's own setting, then the one for all queues, then the default.
-    fn new(key: &str, settings: &BTreeMap<String, Setting>) -> OptionView {
-        let found = OptionInfo::find(key);
-        let chosen = |name: &str| match settings.get(name) {
-            Some(Setting::Chosen(value)) => Some(value.clone()),
-            _ => None,
-        };
-        let is_used = |value: &String| found.is_none_or(|(option, _)| option.is_used(value));
-        let own = chosen(key);
-        // As the engine looks it up: the queue's option in both spellings, the option for all, the default.
-        let value = match found {
-            Some((option, queue)) => {
-                let of_queue = queue.map(|queue| spellings(option.name, queue)).into_iter().flatten();
-                let of_all = (option.scope != OptionScope::Queue).then(|| option.name.to_owned());
-                let set = of_queue.chain(of_all).filter_map(|name| chosen(&name)).find(is_used);
-                set.or_else(|| Some(option.default.to_owned()))
-            }
-            None => own.clone(),
-        };
-        let ignored = own.clone().filter(|own| Some(own) != value.as_ref());
-        let option = found.map(|(option, _)| option);
-        OptionView {
-            key: key.to_owned(),
-            default: own.is_none() || ignored.is_some(),
-            value,
-            default_value: option.map(|option| option.default),
-            unit: option.map(|option| option.unit).filter(|unit| !unit.is_empty()),
-            meaning: option.map(|option| option.meaning),
-            ignored,
+/// The row of an option in the table.
+fn row(view: &OptionView) -> [Cell; 4] {
+    let value = view.value.as_deref().unwrap_or_default();
+    let note = match (&view.ignored, view.default_value) {
+        (Some(ignored), _) => format!(" ({ignored:?} is set, and ignored)"),
+        (None, Some(default)) if view.outside().is_some() => {
+            format!(" (not a valid value; default {default})")
         }
-    }
-
-    /// The range, if the value that applies is outside it: a Qless client can set such a number.
-    fn outside(&self) -> Option<String> {
-        let ((option, _), value) = OptionInfo::find(&self.key).zip(self.value.as_deref())?;
-        option.check(value).is_err().then(|| option.range())
-    }
-
-    fn row(&self) -> [Cell; 4] {
-        let value = self.value.as_deref().unwrap_or_default();
-        let note = match (&self.ignored, self.default_value) {
-            (Some(ignored), _) => format!(" ({ignored:?} is set, and ignored)"),
-            (None, Some(default)) if self.outside().is_some() => {
-                format!(" (not a valid value; default {default})")
-            }
-            (None, Some(default)) if !self.default => format!(" (default {default})"),
-            _ => String::new(),
-        };
-        [
-            Cell::id(&self.key),
-            Cell::from(format!("{value}{note}")),
-            Cell::whole(self.unit.unwrap_or_default()),
-            Cell::sentence(self.meaning.unwrap_or("Not an option of geartrain.")),
-        ]
-    }
-}
-
-/// The value of a queue's option that applies.
-pub(super) fn queue_option(
-    option: &str,
-    queue: &QueueName,
-    settings: &BTreeMap<String, Setting>,
-) -> Option<String> {
-    let [name, _] = spellings(option, queue.as_str());
-    OptionView::new(&name, settings).value
-}
-
-/// Both names of an option of a queue; the engine prefers the first.
-pub(super) fn spellings(option: &str, queue: &str) -> [String; 2] {
-    [format!("{queue}-{option}"), format!("{option}-{queue}")]
+        (None, Some(default)) if !view.default => format!(" (default {default})"),
+        _ => String::new(),
+    };
+    [
+        Cell::id(&view.key),
+        Cell::from(format!("{value}{note}")),
+        Cell::whole(view.unit.unwrap_or_default()),
+        Cell::sentence(view.meaning.unwrap_or("Not an option of geartrain.")),
+    ]
 }
 
 pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'_>) -> Done {
@@ -150,7 +82,7 @@ pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'
             keys.extend(others);
             let views: Vec<_> = keys.iter().map(|key| OptionView::new(key, &settings)).collect();
             out.list(&views, "no options are set", |out| {
-                let rows: Vec<_> = views.iter().map(OptionView::row).collect();
+                let rows: Vec<_> = views.iter().map(row).collect();
                 table(out, ["OPTION", "VALUE", "UNIT", "MEANING"], &rows)
             })?;
             if !out.json && out.err_is_terminal {

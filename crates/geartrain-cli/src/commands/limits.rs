@@ -3,18 +3,16 @@
 use geartrain::{
     AllConfig, Client, GetLimits, QueueLimits, QueueName, SetConfig, SetLimits, Setting, UnsetConfig,
 };
-use serde_json::json;
 
 use super::Done;
-use super::config::{queue_option, spellings};
 use super::queue::remark_if_new;
 use crate::output::Output;
 use crate::rate;
 use crate::text::{Cell, card, count};
 use crate::values::{limit, priority};
-use crate::view::Number;
 use clap::Args;
 use geartrain::{Priority, Rate, read_number};
+use geartrain_json::{MAX_CONCURRENCY, queue_option, spellings};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -81,21 +79,8 @@ pub(super) async fn limits(client: &Client, args: LimitsArgs, out: &mut Output<'
     if is_set { remark_if_new(client, &queue, out).await } else { Ok(()) }
 }
 
-const MAX_CONCURRENCY: &str = "max-concurrency";
-
 fn show(queue: &QueueName, limits: &QueueLimits, max_concurrency: Option<u64>, out: &mut Output<'_>) -> Done {
-    let by_priority: Vec<_> = limits
-        .by_priority
-        .iter()
-        .map(|(priority, max)| json!({ "priority": Number(priority.get()), "max": max }))
-        .collect();
-    let often = limits
-        .rate
-        .map(|rate| json!({ "count": rate.count(), "per": Number::from(rate.per()), "burst": rate.burst() }));
-    let view = json!({
-        "queue": queue.to_string(), "max": limits.jobs_max, "by_priority": by_priority, "rate": often,
-        "max_concurrency": max_concurrency,
-    });
+    let view = geartrain_json::limits(queue, limits, max_concurrency);
     if *limits == QueueLimits::default() && max_concurrency.is_none() {
         return Ok(out.line(&view, format_args!("{queue} has no limits"))?);
     }

@@ -20,8 +20,8 @@ use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
 use crate::text::{TextOut, count};
 use crate::values::at_least_one;
-use crate::view::{JobView, is_stalled, texts};
 use clap::{Args, ValueEnum};
+use geartrain_json::{JobView, is_stalled, texts};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -7,16 +7,15 @@ use serde_json::value::RawValue;
 
 use super::Done;
 use super::work::own_job;
-use crate::batch::syntax_error;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{self, Cell, table};
 use crate::timestamp::Moment;
 use crate::values::count;
-use crate::view::Number;
-use crate::{duration, payload, timestamp};
+use crate::{duration, timestamp};
 use clap::Args;
 use geartrain::{BadName, Count, Jid, Klass, QueueName};
+use geartrain_json::{Number, payload, syntax_error};
 
 #[derive(Debug, Args)]
 #[command(

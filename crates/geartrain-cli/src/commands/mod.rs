@@ -43,8 +43,8 @@ use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
 use crate::timestamp::{Moment, when};
 use crate::values::Delay;
-use crate::view::Number;
 use crate::{args, password, timestamp, values};
+use geartrain_json::Number;
 
 #[derive(Debug, Args)]
 pub(crate) struct JidArg {

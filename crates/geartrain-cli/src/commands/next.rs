@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::timestamp::{self, Moment, relative};
 use crate::values::at_least_one;
-use crate::view::Number;
+use geartrain_json::Number;
 
 #[derive(Debug, Args)]
 #[command(after_help = r#"Examples:

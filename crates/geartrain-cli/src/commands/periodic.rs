@@ -9,11 +9,8 @@ use geartrain::{
     Periodics, Put, PutOptions, PutPeriodic, RESULT_TTL_DEFAULT, Recur, Refusal, RemovePeriodic, Seconds,
     Timestamp, UniqueKey,
 };
-use serde::Serialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
-use super::put::RETRIES_DEFAULT;
 use super::render::payload_text;
 use super::{Done, Due};
 use crate::failure::Failure;
@@ -21,8 +18,10 @@ use crate::output::Output;
 use crate::text::{Cell, TextOut, card, count};
 use crate::timestamp::when;
 use crate::values::{span, unique_key};
-use crate::view::{Number, texts};
-use crate::{backoff, duration, payload, timestamp};
+use crate::{backoff, duration, timestamp};
+use geartrain_json::{
+    Number, RETRIES_DEFAULT, backlog_number, fields_of, key_text, overlap_text, texts, zone_of,
+};
 
 /// On a Redis, a process that fires periodic jobs looks for due ones once a second; so many seconds are too long.
 const WATCHED_WITHIN: i32 = 15;
@@ -95,11 +94,7 @@ pub(super) struct Backlog(Missed);
 impl Backlog {
     /// The number of Qless; none if it has no notion of it.
     pub(super) fn as_number(self) -> Option<u32> {
-        match self.0 {
-            Missed::All => Some(0),
-            Missed::Last(runs) => Some(runs),
-            _ => None,
-        }
+        backlog_number(self.0)
     }
 
     pub(super) fn missed(self) -> Missed {
@@ -313,92 +308,6 @@ pub(super) fn every_text(template: &PeriodicTemplate) -> String {
             _ => phrase.clone(),
         },
         _ => "other".to_owned(),
-    }
-}
-
-/// The named zone of a cron expression.
-fn zone_of(cron: &str) -> Option<String> {
-    Schedule::parse(cron).ok()?.zone().name().map(str::to_owned)
-}
-
-/// A cron expression in the seven fields, which WorkKit has too.
-fn fields_of(cron: &str) -> String {
-    Schedule::parse(cron).map_or_else(|_| cron.to_owned(), |schedule| schedule.to_string())
-}
-
-/// A periodic job, for JSON.
-#[derive(Debug, Serialize)]
-pub(super) struct PeriodicView {
-    jid: String,
-    queue: String,
-    klass: String,
-    every: Option<Number>,
-    cron: Option<String>,
-    text: Option<String>,
-    zone: Option<String>,
-    next: Option<Number>,
-    paused: bool,
-    count: u64,
-    last: Option<String>,
-    error: Option<String>,
-    backlog: Option<u32>,
-    overlap: &'static str,
-    priority: Number,
-    retries: u32,
-    tags: Vec<String>,
-    timeout: Option<Number>,
-    keep_result: Option<Number>,
-    expires_in: Option<Number>,
-    unique: Option<String>,
-    payload: Box<RawValue>,
-}
-
-impl PeriodicView {
-    pub(super) fn new(of: &Periodic) -> PeriodicView {
-        let PeriodicTemplate { put, every, missed, overlap, expires_in, is_paused, phrase } = &*of.template;
-        let (every, cron) = match every {
-            Period::Interval(interval) => (Some(Number(interval.get())), None),
-            Period::Cron(cron) => (None, Some(cron)),
-            _ => (None, None),
-        };
-        let options = put.options.as_deref();
-        let number = |seconds: Seconds| Number(seconds.get());
-        PeriodicView {
-            jid: put.jid.to_string(),
-            queue: put.queue.to_string(),
-            klass: put.klass.to_string(),
-            every,
-            cron: cron.map(|cron| fields_of(cron)),
-            text: phrase.as_ref().or(cron).cloned(),
-            zone: cron.and_then(|cron| zone_of(cron)),
-            next: of.next.map(Number::from),
-            paused: *is_paused,
-            count: of.count,
-            last: of.last.as_ref().map(ToString::to_string),
-            error: of.error.as_ref().map(ToString::to_string),
-            backlog: Backlog(*missed).as_number(),
-            overlap: overlap_text(*overlap),
-            priority: Number(put.priority.unwrap_or_default().get()),
-            retries: put.retries.unwrap_or(RETRIES_DEFAULT),
-            tags: texts(put.tags.as_deref().unwrap_or_default()),
-            timeout: options.and_then(|options| options.attempt_max).map(number),
-            keep_result: options.and_then(|options| options.result_ttl).map(number),
-            expires_in: expires_in.map(number),
-            unique: options.and_then(|options| options.unique.as_ref()).map(key_text),
-            payload: payload::to_json(&put.payload),
-        }
-    }
-}
-
-fn key_text(key: &UniqueKey) -> String {
-    String::from_utf8_lossy(key.as_bytes()).into_owned()
-}
-
-fn overlap_text(overlap: Overlap) -> &'static str {
-    match overlap {
-        Overlap::Skip => "skip",
-        Overlap::CancelOld => "cancel-old",
-        _ => "allow",
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::periodic::Recurrence;
 use super::wait::put_and_wait;
 use super::{Done, Due, list, new_jid, periodic, workkit};
-use crate::batch::{BadLines, Batch, Defaults, OnBad};
+use crate::batch::{BadLines, Batch, OnBad};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::payload::Source;
@@ -25,6 +25,7 @@ use crate::values::{Delay, policy, priority, span, unique_key};
 use crate::{backoff, timestamp, values};
 use clap::Args;
 use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Traceparent, UniqueKey};
+use geartrain_json::put::{Defaults, outcome};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -236,9 +237,6 @@ impl WhenArgs {
     }
 }
 
-/// The default for retries, as in the engine.
-pub(super) const RETRIES_DEFAULT: u32 = 5;
-
 pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) -> Done {
     if args.batch.is_some() {
         return put_batch((!args.check).then_some(client), args, out).await;
@@ -367,18 +365,6 @@ fn remark_on<'a>(jid: &'a Jid, reply: &'a PutReply, out: &mut Output<'_>) -> Res
 /// The remark on a put that joined another job.
 pub(super) fn joined(jid: &Jid) -> String {
     format!("unfinished job {jid} has the same unique key, so no new job was created")
-}
-
-/// The outcome of a put, for JSON.
-pub(super) fn outcome(reply: &PutReply) -> &'static str {
-    match reply {
-        PutReply::Created => "created",
-        PutReply::Replaced => "replaced",
-        PutReply::Existing | PutReply::NamedExisting { .. } => "existing",
-        PutReply::Coalesced { .. } => "coalesced",
-        PutReply::Named { .. } => "named",
-        _ => "done",
-    }
 }
 
 /// The given payload, or an empty one.

@@ -14,10 +14,10 @@ use crate::output::Output;
 use crate::text::{Cell, HEADING, TextOut, clean, count, table};
 use crate::timestamp::when;
 use crate::values::at_least_one;
-use crate::view::{Number, QueueView, StatsView, texts};
 use crate::{duration, timestamp};
 use clap::{Args, Subcommand};
 use geartrain::{Count, Timestamp, WorkerName};
+use geartrain_json::{Number, QueueView, StatsView, texts};
 
 #[derive(Debug, Args)]
 #[command(

@@ -7,7 +7,7 @@ use geartrain::{
 };
 use serde_json::json;
 
-use super::periodic::{self, Backlog, PeriodicArgs, PeriodicView};
+use super::periodic::{self, Backlog, PeriodicArgs};
 use super::put::{WhenArgs, read_payload};
 use super::render::payload_text;
 use super::{Done, new_jid};
@@ -19,9 +19,9 @@ use crate::payload::Source;
 use crate::text::{Cell, card, count, table};
 use crate::timestamp::{self, when};
 use crate::values::{self, priority};
-use crate::view::{RecurringView, interval, texts};
 use clap::{Args, Subcommand};
 use geartrain::{Klass, Priority, Tag};
+use geartrain_json::{PeriodicView, RecurringView, interval, texts};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]

@@ -7,8 +7,8 @@ use geartrain::{EndReason, Failure, HistoryEntry, HistoryEvent, Job, JobState, P
 
 use crate::text::{Cell, FAINT, HEADING, TextOut, card, clean, clean_lines, count, table, table_with_texts};
 use crate::timestamp::when;
-use crate::view::{is_stalled, texts};
 use crate::{duration, job_details, timestamp};
+use geartrain_json::{is_stalled, texts};
 
 /// A history with as many entries has lost some, unless the option `max-job-history` is not its default.
 const HISTORY_ENTRIES: usize = 100;

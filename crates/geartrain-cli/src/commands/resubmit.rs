@@ -12,7 +12,7 @@ use super::put::PutArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::count;
-use crate::view::texts;
+use geartrain_json::texts;
 
 /// The servers, with the file that records their jobs.
 fn servers(url: &str, record: Option<PathBuf>) -> Result<GearmanUrl, Failure> {

@@ -5,18 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use geartrain::{
-    BulkAct, Client, Count, Filter, GetMany, Jid, Job, Rate, Refusal, SELECT_MAX, Selected, Selection,
-    Timestamp,
+    BulkAct, Client, Count, Filter, GetMany, Jid, Job, Rate, SELECT_MAX, Selected, Selection, Timestamp,
 };
-use serde::Serialize;
-use serde_json::json;
 
 use super::{Done, PageArgs};
 use crate::failure::Failure;
 use crate::output::{Output, Total};
 use crate::text::{Cell, TextOut, clean, count, table};
-use crate::view::Number;
 use crate::{rate, timestamp};
+use geartrain_json::{BulkSum, SelectedView, not_json, preview};
 
 /// A change of all jobs that a filter selects.
 #[derive(Debug, Args)]
@@ -67,37 +64,6 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Words {
     pub(crate) verb: &'static str,
     pub(crate) done: &'static str,
-}
-
-#[derive(Debug, Serialize)]
-struct SelectedView {
-    jid: String,
-    queue: Option<String>,
-    klass: String,
-    state: &'static str,
-    stalled: bool,
-    priority: Number,
-    put: Number,
-    attempts: u32,
-    worker: Option<String>,
-    group: Option<String>,
-}
-
-impl SelectedView {
-    fn new(job: &Selected) -> SelectedView {
-        SelectedView {
-            jid: job.jid.to_string(),
-            queue: job.queue.as_ref().map(ToString::to_string),
-            klass: job.klass.to_string(),
-            state: job.state.as_str(),
-            stalled: job.stalled,
-            priority: Number(job.priority.get()),
-            put: job.put.into(),
-            attempts: job.attempts,
-            worker: job.worker.as_ref().map(ToString::to_string),
-            group: job.group.as_ref().map(ToString::to_string),
-        }
-    }
 }
 
 fn sample_table(out: &mut TextOut<'_>, jobs: &[Selected], now: Timestamp) -> io::Result<()> {
@@ -193,8 +159,7 @@ async fn act_with(
     let samples: Vec<SelectedView> = samples.iter().map(SelectedView::new).collect();
     if args.dry_run {
         if out.json {
-            let view = json!({ "matching": matching, "samples": samples });
-            out.show(&view, |_| Ok(()))?;
+            out.show(&preview(matching, &samples), |_| Ok(()))?;
         }
         return Ok(());
     }
@@ -224,12 +189,7 @@ async fn count_matching(client: &Client, filter: &Filter) -> Result<(u64, Vec<Se
 fn check_json(selection: &Selection) -> Result<(), Failure> {
     match selection.not_json() {
         0 => Ok(()),
-        jobs => Err(Failure::Refused(format!(
-            "the filter compares payloads as JSON, and that of {} is not JSON; add a klass or a queue to the filter \
-             that leaves {} out",
-            count(jobs, "job"),
-            if jobs == 1 { "it" } else { "these" },
-        ))),
+        jobs => Err(Failure::Refused(not_json(jobs).message)),
     }
 }
 
@@ -246,15 +206,6 @@ fn is_confirmed(
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// What was done in all steps.
-#[derive(Debug, Default)]
-struct Sum {
-    acted: u64,
-    unchanged: u64,
-    refused: u64,
-    refusals: Vec<(Jid, Refusal)>,
-}
-
 async fn run(
     client: &Client,
     filter: Filter,
@@ -263,29 +214,26 @@ async fn run(
     matching: u64,
     words: &Words,
     out: &mut Output<'_>,
-) -> Result<Sum, Failure> {
+) -> Result<BulkSum, Failure> {
     let mut steps = client.act(filter, act);
     let per_second = rate.map(|rate| f64::from(rate.count()) / rate.per().get());
     if let Some(per_second) = per_second {
         let step = (per_second / STEPS_PER_SECOND).clamp(1.0, SELECT_MAX as f64);
         steps.set_step(Count::new(step as i64).map_err(geartrain::Error::from)?);
     }
-    let mut sum = Sum::default();
+    let mut sum = BulkSum::default();
     let begun = Instant::now();
     let mut shown = begun;
     while let Some(step) = steps.next().await? {
-        sum.acted += step.acted;
-        sum.unchanged += step.unchanged;
-        sum.refused += step.refused;
-        sum.refusals.extend(step.refusals);
-        sum.refusals.truncate(geartrain::REFUSALS_MAX);
+        let has_more = step.next.is_some();
+        sum.add(step);
         if out.err_is_terminal && !out.json && shown.elapsed() >= PROGRESS_EVERY {
             shown = Instant::now();
             write!(out.err, "\r{} of {matching} {}", sum.acted, words.done)?;
             out.err.flush()?;
         }
         if let Some(per_second) = per_second
-            && step.next.is_some()
+            && has_more
         {
             let due = Duration::try_from_secs_f64(sum.acted as f64 / per_second).unwrap_or_default();
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
@@ -297,10 +245,15 @@ async fn run(
     Ok(sum)
 }
 
-fn report(sum: Sum, matching: u64, samples: &[SelectedView], words: &Words, out: &mut Output<'_>) -> Done {
-    let Sum { acted, unchanged, refused, refusals } = sum;
-    let met = acted + unchanged + refused;
-    let (changed, more) = (matching.saturating_sub(met), met.saturating_sub(matching));
+fn report(
+    sum: BulkSum,
+    matching: u64,
+    samples: &[SelectedView],
+    words: &Words,
+    out: &mut Output<'_>,
+) -> Done {
+    let BulkSum { acted, unchanged, refused, ref refusals } = sum;
+    let (changed, more) = (sum.changed(matching), (acted + unchanged + refused).saturating_sub(matching));
     let mut people = format!("{} {}", count(acted, "job"), words.done);
     for (number, what) in [
         (unchanged, if unchanged == 1 { "left as it was" } else { "left as they were" }),
@@ -312,12 +265,7 @@ fn report(sum: Sum, matching: u64, samples: &[SelectedView], words: &Words, out:
             people.push_str(&format!(", {number} {what}"));
         }
     }
-    let whys: Vec<_> =
-        refusals.iter().map(|(jid, why)| json!({ "jid": jid.to_string(), "why": why.to_string() })).collect();
-    let view = json!({
-        "matching": matching, "samples": samples, "acted": acted, "unchanged": unchanged, "refused": refused,
-        "changed": changed, "refusals": whys,
-    });
+    let view = sum.document(matching, samples);
     out.line(&view, people)?;
     if refused == 0 {
         return Ok(());

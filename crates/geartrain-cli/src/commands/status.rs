@@ -1,22 +1,16 @@
 //! `geartrain status` of an unfinished job, and `geartrain result` of one that ended.
 
-use geartrain::{
-    Client, GetResult, Jid, JobEnding, JobResult, QueueName, StateName, Status, StatusOf, StoredResult,
-};
-use serde::Serialize;
-use serde_json::json;
-use serde_json::value::RawValue;
+use geartrain::{Client, GetResult, Jid, JobEnding, QueueName, StateName, Status, StatusOf};
 
 use super::Done;
 use crate::failure::Failure;
-use crate::job_details::{ProgressView, key_text, progress_text};
+use crate::job_details::{key_text, progress_text};
 use crate::output::Output;
-use crate::payload;
 use crate::text::{Cell, card, count};
 use crate::values::unique_key;
-use crate::view::{Number, is_stalled};
 use clap::Args;
 use geartrain::UniqueKey;
+use geartrain_json::{StoredResultView, is_stalled};
 
 #[derive(Debug, Args)]
 #[command(
@@ -47,11 +41,7 @@ pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'
         }
     };
     let Some(status) = client.run(Status { of }).await? else { return Err(Failure::Refused(none)) };
-    let view = json!({
-        "jid": status.jid.to_string(), "queue": status.queue.to_string(), "state": status.state.as_str(),
-        "progress": status.progress.map(ProgressView::new),
-        "submissions": status.submissions, "attached": status.attached,
-    });
+    let view = geartrain_json::status(&status);
     Ok(out.show(&view, |out| {
         let mut lines = vec![
             ("jid", Cell::from(&status.jid)),
@@ -106,52 +96,6 @@ async fn no_result(client: &Client, jid: &Jid, out: &Output<'_>) -> Result<Failu
     })
 }
 
-#[derive(Debug, Serialize)]
-struct StoredResultView {
-    jid: String,
-    #[serde(flatten)]
-    ended: EndedView,
-    #[serde(rename = "ended")]
-    when: Number,
-    until: Number,
-}
-
-impl StoredResultView {
-    fn new(kept: &StoredResult) -> StoredResultView {
-        StoredResultView {
-            jid: kept.jid.to_string(),
-            ended: EndedView::new(&kept.ending, &kept.result),
-            when: kept.ended.into(),
-            until: kept.until.into(),
-        }
-    }
-}
-
-/// How a job ended, and its result; all `null` for one that has not ended.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct EndedView {
-    how: Option<&'static str>,
-    group: Option<String>,
-    message: Option<String>,
-    code: Option<i32>,
-    result: Option<Box<RawValue>>,
-}
-
-impl EndedView {
-    pub(super) fn new(how: &JobEnding, outcome: &JobResult) -> EndedView {
-        let (how, group, message) = match how {
-            JobEnding::Completed => ("completed", None, None),
-            JobEnding::Failed { group, message } => {
-                ("failed", Some(group.to_string()), Some(message.clone()))
-            }
-            JobEnding::Canceled => ("canceled", None, None),
-            _ => ("ended", None, None),
-        };
-        let result = Some(payload::to_json(&outcome.bytes));
-        EndedView { how: Some(how), group, message, code: Some(outcome.code), result }
-    }
-}
-
 /// The error for a job that did not complete.
 pub(super) fn ending_error(jid: &Jid, how: &JobEnding) -> Option<String> {
     match how {
@@ -162,35 +106,5 @@ pub(super) fn ending_error(jid: &Jid, how: &JobEnding) -> Option<String> {
             Some(format!("job {jid} was cancelled; submit it again if it is still wanted"))
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use geartrain::{Group, JobResult, Timestamp};
-
-    use super::*;
-
-    #[test]
-    fn a_result_in_json_has_every_key() {
-        let stored = StoredResult {
-            jid: Jid::new("j1").unwrap(),
-            ending: JobEnding::Failed {
-                group: Group::new("smtp").unwrap(),
-                message: "it said 451".to_owned(),
-            },
-            result: JobResult { code: 3, bytes: b"\xff\0".into() },
-            ended: Timestamp::from(100),
-            until: Timestamp::from(200),
-        };
-        let expected = json!({
-            "jid": "j1", "how": "failed", "group": "smtp", "message": "it said 451", "code": 3,
-            "result": { "$bytes": "/wA=" }, "ended": 100, "until": 200,
-        });
-        assert_eq!(json!(StoredResultView::new(&stored)), expected);
-        let long = JobResult { code: 0, bytes: "1.000000000000000000001".into() };
-        let shown =
-            serde_json::to_string(&StoredResultView::new(&StoredResult { result: long, ..stored })).unwrap();
-        assert!(shown.contains("\"result\":1.000000000000000000001,"), "{shown}");
     }
 }

@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 
 use super::Done;
 use super::put::joined;
-use super::status::{EndedView, ending_error};
+use super::status::ending_error;
 use crate::failure::Failure;
 use crate::job_details::progress_text;
 use crate::output::Output;
-use crate::payload;
+use geartrain_json::{EndedView, payload};
 
 /// Submits a job and waits for its result, or until the timeout.
 pub(super) async fn put_and_wait(

@@ -5,7 +5,6 @@ use geartrain::{
     Client, Error, FailedDependency, GetLimits, Group, Jid, QueueLimits, QueueName, Rate, Reason, Refusal,
     StateName, Timestamp, Why, WhyReply,
 };
-use serde::Serialize;
 
 use super::why_queue::why_queue;
 use super::{Done, canceled, why_recurring};
@@ -13,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::rate;
 use crate::timestamp::{self, when};
-use crate::view::Number;
+use geartrain_json::{WhyView, why_stalled as is_stalled};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -61,117 +60,6 @@ pub(super) async fn why(client: &Client, args: WhyArgs, url: Option<&str>, out: 
     Ok(out.line(&WhyView::new(&reply), people)?)
 }
 
-#[derive(Debug, Serialize)]
-struct WhyView {
-    jid: String,
-    state: &'static str,
-    queue: Option<String>,
-    stalled: bool,
-    reasons: Vec<ReasonView>,
-}
-
-impl WhyView {
-    fn new(reply: &WhyReply) -> WhyView {
-        WhyView {
-            jid: reply.jid.to_string(),
-            state: reply.state.as_str(),
-            queue: reply.queue.as_ref().map(ToString::to_string),
-            stalled: is_stalled(reply),
-            reasons: reply.reasons.iter().map(ReasonView::new).collect(),
-        }
-    }
-}
-
-/// A reason, with the keys that its kind has.
-#[derive(Debug, Serialize)]
-#[serde(tag = "reason", rename_all = "kebab-case")]
-enum ReasonView {
-    Running { worker: String, until: Number, warned: bool },
-    Stalled { worker: String, since: Number, remaining: i64, warned: bool },
-    Complete { at: Number },
-    Failed { group: String, message: String },
-    SetAside { group: String, crashes: u32, evidence: Option<String> },
-    DependsOn { jid: String, state: &'static str, count: u64, failed: Option<FailedView> },
-    Scheduled { at: Number },
-    Expired { at: Number },
-    Paused { queue: String },
-    Concurrency { max: u64, running: u64, held: Vec<HeldView> },
-    RateLimit { until: Number },
-    NoWorker { klass: String, asked: Option<Number>, others: Vec<String>, workers: u64 },
-    Behind { jobs: u64 },
-    Next,
-    Other { text: String },
-}
-
-#[derive(Debug, Serialize)]
-struct FailedView {
-    jid: String,
-    group: String,
-    message: String,
-}
-
-#[derive(Debug, Serialize)]
-struct HeldView {
-    jid: String,
-    worker: String,
-}
-
-impl ReasonView {
-    fn new(reason: &Reason) -> ReasonView {
-        match reason {
-            Reason::Running { worker, until, warned } => {
-                ReasonView::Running { worker: worker.to_string(), until: (*until).into(), warned: *warned }
-            }
-            Reason::Stalled { worker, since, remaining, warned } => ReasonView::Stalled {
-                worker: worker.to_string(),
-                since: (*since).into(),
-                remaining: *remaining,
-                warned: *warned,
-            },
-            Reason::Complete { at } => ReasonView::Complete { at: (*at).into() },
-            Reason::Failed { group, message } => {
-                ReasonView::Failed { group: group.to_string(), message: message.clone() }
-            }
-            Reason::SetAside { group, crashes, evidence } => ReasonView::SetAside {
-                group: group.to_string(),
-                crashes: *crashes,
-                evidence: evidence.clone(),
-            },
-            Reason::DependsOn { jid, state, count, failed } => ReasonView::DependsOn {
-                jid: jid.to_string(),
-                state: state.as_str(),
-                count: *count,
-                failed: failed.as_ref().map(|failed| FailedView {
-                    jid: failed.jid.to_string(),
-                    group: failed.group.to_string(),
-                    message: failed.message.clone(),
-                }),
-            },
-            Reason::Scheduled { at } => ReasonView::Scheduled { at: (*at).into() },
-            Reason::Expired { at } => ReasonView::Expired { at: (*at).into() },
-            Reason::Paused { queue } => ReasonView::Paused { queue: queue.to_string() },
-            Reason::Concurrency { max, held, running } => ReasonView::Concurrency {
-                max: *max,
-                running: *running.max(max),
-                held: held
-                    .iter()
-                    .map(|(jid, worker)| HeldView { jid: jid.to_string(), worker: worker.to_string() })
-                    .collect(),
-            },
-            Reason::RateLimit { until } => ReasonView::RateLimit { until: (*until).into() },
-            Reason::NoWorker { klass, asked, others, workers } => ReasonView::NoWorker {
-                klass: klass.to_string(),
-                asked: asked.map(Number::from),
-                others: crate::view::texts(others),
-                workers: *workers,
-            },
-            Reason::Behind { jobs } => ReasonView::Behind { jobs: *jobs },
-            Reason::Next => ReasonView::Next,
-            other => ReasonView::Other { text: other.to_string() },
-        }
-    }
-}
-
 /// The job, its state, the reasons, and commands that help.
 fn sentence(reply: &WhyReply, limits: &QueueLimits, now: Timestamp, geartrain: &str) -> String {
     let job = match &reply.queue {
@@ -199,11 +87,6 @@ fn sentence(reply: &WhyReply, limits: &QueueLimits, now: Timestamp, geartrain: &
     let remedies = named.filter_map(|reason| remedy(reason, reply, limits, geartrain));
     let remedies = remedies.map(|remedy| format!("; {remedy}")).collect::<String>();
     format!("{job} {state}: {joined}{remedies}")
-}
-
-/// Whether its lock has expired.
-fn is_stalled(reply: &WhyReply) -> bool {
-    reply.reasons.iter().any(|reason| matches!(reason, Reason::Stalled { .. }))
 }
 
 fn clause(reason: &Reason, reply: &WhyReply, now: Timestamp) -> String {
@@ -272,7 +155,7 @@ fn clause(reason: &Reason, reply: &WhyReply, now: Timestamp) -> String {
         }
         Reason::NoWorker { klass, others, workers, .. } if !others.is_empty() => {
             let queue = reply.queue.as_ref().map_or("its queue", QueueName::as_str);
-            let others = crate::view::texts(others).join(", ");
+            let others = geartrain_json::texts(others).join(", ");
             match workers {
                 0 => format!("no worker asks for klass {klass}; workers ask {queue} for {others}"),
                 1 => format!("no worker asks for klass {klass}; 1 worker asks {queue} for {others}"),

@@ -1,7 +1,6 @@
 //! `geartrain why --queue`: explain why the jobs of a queue are not running.
 
 use geartrain::{Client, QueueName, Timestamp, WORKER_SILENCE_MAX, WhyQueue, WhyQueueReply};
-use serde::Serialize;
 
 use super::Done;
 use super::queue::{find_queue, no_queue};
@@ -10,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::count;
 use crate::timestamp::when;
-use crate::view::{Number, QueueView};
+use geartrain_json::WhyQueueView;
 
 /// Explains a queue. The commands that help begin with `geartrain`.
 pub(super) async fn why_queue(
@@ -29,48 +28,6 @@ pub(super) async fn why_queue(
         writeln!(out, "{heading}")?;
         reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
     })?)
-}
-
-#[derive(Debug, Serialize)]
-struct WhyQueueView {
-    #[serde(flatten)]
-    queue: QueueView,
-    next_due: Option<Number>,
-    concurrency_max: Option<u64>,
-    rate_limited_until: Option<Number>,
-    asked: Option<Number>,
-    workers: u64,
-    waiting_examined: u64,
-    unasked: Vec<UnaskedView>,
-    depends_examined: u64,
-    behind_failed: u64,
-    failed_dependency: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct UnaskedView {
-    klass: String,
-    jobs: u64,
-}
-
-impl WhyQueueView {
-    fn new(reply: &WhyQueueReply) -> WhyQueueView {
-        let unasked =
-            |(klass, jobs): &(geartrain::Klass, u64)| UnaskedView { klass: klass.to_string(), jobs: *jobs };
-        WhyQueueView {
-            queue: QueueView::new(&reply.counts, None),
-            next_due: reply.next_due.map(Number::from),
-            concurrency_max: reply.concurrency_max,
-            rate_limited_until: reply.rate_limited_until.map(Number::from),
-            asked: reply.asked.map(Number::from),
-            workers: reply.workers,
-            waiting_examined: reply.waiting_examined,
-            unasked: reply.unasked.iter().map(unasked).collect(),
-            depends_examined: reply.depends_examined,
-            behind_failed: reply.behind_failed,
-            failed_dependency: reply.failed_dependency.as_ref().map(ToString::to_string),
-        }
-    }
 }
 
 fn jobs(reply: &WhyQueueReply) -> u64 {

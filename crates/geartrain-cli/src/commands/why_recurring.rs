@@ -8,7 +8,7 @@ use super::why::quoted;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::timestamp::when;
-use crate::view::Number;
+use geartrain_json::Number;
 
 /// A reason why a recurring job is not running now: for JSON, and as a part of a sentence.
 type Reason = (Value, String);

@@ -11,15 +11,15 @@ use super::list;
 use super::render::payload_text;
 use crate::duration;
 use crate::failure::Failure;
-use crate::job_details::{ProgressView, progress_text};
+use crate::job_details::progress_text;
 use crate::output::Output;
 use crate::payload::Source;
 use crate::text::{Cell, card};
 use crate::timestamp::when;
 use crate::values::{self, at_least_one};
-use crate::view::{Number, PoppedView};
 use clap::{Args, ValueEnum};
 use geartrain::{Count, Group, Jid, Klass, Portion, QueueName, Token};
+use geartrain_json::{Number, PoppedView, ProgressView};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -260,7 +260,7 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
         OrderArg::RoundRobin => PopOrder::RoundRobin { turn: 0 },
         OrderArg::Priority => PopOrder::Priority { turn: 0 },
     };
-    let names = crate::view::texts(&args.queues).join(", ");
+    let names = geartrain_json::texts(&args.queues).join(", ");
     let klasses = (!args.klasses.is_empty()).then_some(args.klasses);
     let pop = Pop { queues: args.queues, worker, count: args.count, order, whole: false, klasses };
     let reply = match args.wait {

@@ -6,7 +6,6 @@ use geartrain::{
     Announce, AnnounceChange, Announced, Announcement, Capability, Client, Error, GetMany, Refusal, RollCall,
     WorkerJobs, WorkerLost, WorkerName, Workers,
 };
-use serde::Serialize;
 use serde_json::json;
 
 use super::Done;
@@ -19,9 +18,9 @@ use crate::output::Output;
 use crate::text::{Cell, count, table};
 use crate::timestamp::relative;
 use crate::values::span;
-use crate::view::{Number, texts};
 use clap::Args;
 use geartrain::{Klass, QueueName, Seconds};
+use geartrain_json::{CapabilityView, WorkerView, texts};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -94,32 +93,6 @@ fn capability(text: &str) -> Result<Capability, String> {
     Ok(Capability { queue, klass, attempt_max: None })
 }
 
-#[derive(Debug, Serialize)]
-struct WorkerView {
-    name: String,
-    running: u64,
-    stalled: u64,
-    seen: Option<Number>,
-    can: Vec<CapabilityView>,
-}
-
-#[derive(Debug, Serialize)]
-struct CapabilityView {
-    queue: String,
-    klass: Option<String>,
-    timeout: Option<Number>,
-}
-
-impl CapabilityView {
-    fn new(capability: &Capability) -> CapabilityView {
-        CapabilityView {
-            queue: capability.queue.to_string(),
-            klass: capability.klass.as_ref().map(ToString::to_string),
-            timeout: capability.attempt_max.map(Number::from),
-        }
-    }
-}
-
 /// Capabilities as `announce` parses them: `mail thumbnails:make (10m)`.
 fn capabilities_text(capabilities: &[Capability]) -> String {
     let each = capabilities.iter().map(|capability| {
@@ -150,16 +123,8 @@ pub(super) async fn workers(client: &Client, args: WorkersArgs, out: &mut Output
     let announced = announced(client).await?;
     let can =
         |name: &WorkerName| announced.get(name).map_or(&[][..], |announcement| &announcement.capabilities);
-    let views: Vec<WorkerView> = workers
-        .iter()
-        .map(|worker| WorkerView {
-            name: worker.name.to_string(),
-            running: worker.jobs,
-            stalled: worker.stalled,
-            seen: worker.seen.map(Number::from),
-            can: can(&worker.name).iter().map(CapabilityView::new).collect(),
-        })
-        .collect();
+    let views: Vec<WorkerView> =
+        workers.iter().map(|worker| WorkerView::new(worker, can(&worker.name))).collect();
     let page = args.page.shown("worker", workers.len(), total);
     let now = out.now;
     Ok(out.page(&views, &page, "no workers have been seen lately", |out| {

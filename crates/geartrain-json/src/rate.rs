@@ -1,11 +1,11 @@
 //! Rate limits as people write them: `10/s`, `100/1m`, `100/1m+20`.
 
-use geartrain::{Rate, Seconds};
+use geartrain_core::{Rate, Seconds};
 
 use crate::duration;
 
 /// Parses `COUNT/SPAN[+BURST]`; `s` is `1s`.
-pub(crate) fn parse(text: &str) -> Result<Rate, String> {
+pub fn parse(text: &str) -> Result<Rate, String> {
     let bad = || format!("{text:?} is not a rate: write it like 10/s, 100/1m or 100/1m+20");
     let (count, span) = text.split_once('/').ok_or_else(bad)?;
     let (span, burst) = match span.split_once('+') {
@@ -23,7 +23,7 @@ fn whole(text: &str) -> Option<u32> {
 }
 
 /// Formats a rate so that `parse` can read it, with a rounded duration.
-pub(crate) fn format(rate: Rate) -> String {
+pub fn format(rate: Rate) -> String {
     let burst = if rate.burst() == 1 { String::new() } else { format!("+{}", rate.burst()) };
     format!("{}/{}{burst}", rate.count(), duration::format(rate.per().get()))
 }

@@ -1,51 +1,16 @@
-//! JSON output. docs/cli.md documents these shapes, and scripts rely on them.
-//!
-//! Every key is always present, `null` if it has no value. Times are seconds since the epoch, durations are
-//! seconds.
+//! Jobs as JSON: a job with its history, and a popped job with its lock.
 
-use geartrain::{
-    Every, Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, QueueCounts, QueueFigures,
-    Recurring, Seconds, StatsReply, Summary, Timestamp,
-};
-use serde::{Serialize, Serializer};
+use geartrain_core::{Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, Timestamp};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::job_details::{JobDetailsView, ProgressView};
-use crate::{payload, timestamp};
+use crate::details::{JobDetailsView, ProgressView};
+use crate::number::{Number, texts};
+use crate::payload;
 
-/// A number, written without a decimal point if it is whole.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Number(pub(crate) f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Up to 2^53 a double is exactly the integer that it looks like.
-        if self.0.fract() == 0.0 && self.0.abs() <= 9_007_199_254_740_992.0 {
-            serializer.serialize_i64(self.0 as i64)
-        } else {
-            serializer.serialize_f64(self.0)
-        }
-    }
-}
-
-impl From<Timestamp> for Number {
-    fn from(time: Timestamp) -> Number {
-        Number(time.get())
-    }
-}
-
-impl From<Seconds> for Number {
-    fn from(span: Seconds) -> Number {
-        Number(span.get())
-    }
-}
-
-pub(crate) fn texts<T: ToString>(names: &[T]) -> Vec<String> {
-    names.iter().map(T::to_string).collect()
-}
-
+/// A job, with its history.
 #[derive(Debug, Serialize)]
-pub(crate) struct JobView {
+pub struct JobView {
     jid: String,
     klass: String,
     queue: Option<String>,
@@ -71,7 +36,8 @@ pub(crate) struct JobView {
 }
 
 impl JobView {
-    pub(crate) fn new(job: &Job, now: Timestamp) -> JobView {
+    /// Of a job as it is now; a running job whose lock has expired by `now` is stalled.
+    pub fn new(job: &Job, now: Timestamp) -> JobView {
         let (mut due, mut lock, mut completed) = (None, None, None);
         match &job.state {
             JobState::Scheduled { due: at } => due = Some(*at),
@@ -107,7 +73,7 @@ impl JobView {
 }
 
 /// Whether the lock of a running job has expired.
-pub(crate) fn is_stalled(job: &Job, now: Timestamp) -> bool {
+pub fn is_stalled(job: &Job, now: Timestamp) -> bool {
     matches!(&job.state, JobState::Running { lock } if lock.expires <= now)
 }
 
@@ -222,7 +188,7 @@ impl HistoryView {
 
 /// A popped job, with its lock.
 #[derive(Debug, Serialize)]
-pub(crate) struct PoppedView {
+pub struct PoppedView {
     jid: String,
     queue: String,
     klass: String,
@@ -237,7 +203,8 @@ pub(crate) struct PoppedView {
 }
 
 impl PoppedView {
-    pub(crate) fn new(job: &Popped) -> PoppedView {
+    /// Of a popped job.
+    pub fn new(job: &Popped) -> PoppedView {
         PoppedView {
             jid: job.jid.to_string(),
             queue: job.queue.to_string(),
@@ -250,138 +217,6 @@ impl PoppedView {
             token: job.lock.token.to_string(),
             expires: job.lock.expires.into(),
             deadline: job.details.as_ref().and_then(|about| about.deadline).map(Number::from),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct QueueView {
-    name: String,
-    waiting: u64,
-    running: u64,
-    stalled: u64,
-    scheduled: u64,
-    depends: u64,
-    recurring: u64,
-    paused: bool,
-    failed: Option<u64>,
-    failed_or_more: bool,
-    oldest: Option<Number>,
-    per_minute: Option<f64>,
-}
-
-impl QueueView {
-    pub(crate) fn new(counts: &QueueCounts, figures: Option<&QueueFigures>) -> QueueView {
-        QueueView {
-            failed: figures.map(|figures| figures.failed),
-            failed_or_more: figures.is_some_and(|figures| figures.failed_or_more),
-            oldest: figures.and_then(|figures| figures.oldest).map(Number::from),
-            per_minute: figures.and_then(|figures| figures.rate),
-            name: counts.name.to_string(),
-            waiting: counts.waiting,
-            running: counts.running,
-            stalled: counts.stalled,
-            scheduled: counts.scheduled,
-            depends: counts.depends,
-            recurring: counts.recurring,
-            paused: counts.paused,
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct StatsView {
-    queue: String,
-    day: String,
-    wait: SummaryView,
-    run: SummaryView,
-    retries: i64,
-    failed: i64,
-    failures: i64,
-}
-
-impl StatsView {
-    pub(crate) fn new(queue: &str, day: Timestamp, stats: &StatsReply) -> StatsView {
-        StatsView {
-            queue: queue.to_owned(),
-            day: timestamp::format_day(day),
-            wait: SummaryView::new(&stats.wait),
-            run: SummaryView::new(&stats.run),
-            retries: stats.retries,
-            failed: stats.failed,
-            failures: stats.failures,
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct SummaryView {
-    count: u64,
-    mean: Number,
-    std: Number,
-    histogram: Vec<u64>,
-}
-
-impl SummaryView {
-    fn new(summary: &Summary) -> SummaryView {
-        SummaryView {
-            count: summary.count,
-            mean: Number(summary.mean),
-            std: Number(summary.std),
-            histogram: summary.histogram.clone(),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct RecurringView {
-    jid: String,
-    queue: String,
-    klass: String,
-    every: Option<Number>,
-    next: Number,
-    count: u64,
-    backlog: u32,
-    priority: Number,
-    retries: u32,
-    tags: Vec<String>,
-    payload: Box<RawValue>,
-}
-
-impl RecurringView {
-    pub(crate) fn new(job: &Recurring) -> RecurringView {
-        RecurringView {
-            jid: job.jid.to_string(),
-            queue: job.queue.to_string(),
-            klass: job.klass.to_string(),
-            every: interval(&job.every).map(Number),
-            next: job.next.into(),
-            count: job.count,
-            backlog: job.backlog,
-            priority: Number(job.priority.get()),
-            retries: job.retries,
-            tags: texts(&job.tags),
-            payload: payload::to_json(&job.payload),
-        }
-    }
-}
-
-/// The seconds between two jobs, if they are constant.
-pub(crate) fn interval(every: &Every) -> Option<f64> {
-    match every {
-        Every::Interval(seconds) => Some(seconds.get()),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whole_numbers_have_no_decimal_point() {
-        for (number, text) in [(5.0, "5"), (-2.0, "-2"), (2.7, "2.7"), (0.0, "0"), (1e300, "1e+300")] {
-            assert_eq!(serde_json::to_string(&Number(number)).unwrap(), text);
         }
     }
 }

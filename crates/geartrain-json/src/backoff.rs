@@ -1,6 +1,6 @@
 //! Retry backoff as people write it: `30s`, `10s..1h`, `10sx3..1h+-0.2`. It needs no quotes in a shell.
 
-use geartrain::{Backoff, Seconds};
+use geartrain_core::{Backoff, Seconds};
 
 use crate::duration;
 
@@ -8,7 +8,7 @@ use crate::duration;
 const FACTOR_DEFAULT: f64 = 2.0;
 
 /// Parses `FIRST[xFACTOR][..MAX][+-JITTER]`. Without `..MAX` the delay is constant.
-pub(crate) fn parse(text: &str) -> Result<Backoff, String> {
+pub fn parse(text: &str) -> Result<Backoff, String> {
     let bad = |why: &str| format!("{text:?} is not a backoff: {why}");
     let (waits, jitter) = match text.split_once("+-") {
         Some((waits, jitter)) => (waits, number(jitter).ok_or_else(|| bad(EXAMPLES))?),
@@ -38,7 +38,7 @@ fn number(text: &str) -> Option<f64> {
 }
 
 /// Formats a backoff so that `parse` can read it, with rounded durations.
-pub(crate) fn format(backoff: &Backoff) -> String {
+pub fn format(backoff: &Backoff) -> String {
     let (first, factor, max, jitter) = backoff.parts();
     let mut text = duration::format(first.get());
     if max > first && factor > 1.0 {
@@ -55,7 +55,7 @@ pub(crate) fn format(backoff: &Backoff) -> String {
 
 #[cfg(test)]
 mod tests {
-    use geartrain::DURATION_MAX;
+    use geartrain_core::DURATION_MAX;
 
     use super::*;
     use crate::duration::of_derive;

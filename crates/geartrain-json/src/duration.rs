@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use geartrain::DELAY_MAX;
+use geartrain_core::DELAY_MAX;
 
 /// The units, longest first, in milliseconds.
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Parses a duration. A bare number is seconds; units go from long to short, each at most once.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let bad = |why: &str| format!("{text:?} is not a duration: {why}");
     if text.starts_with('-') {
         return Err(bad("it is negative"));
@@ -38,12 +38,12 @@ const EXAMPLES: &str = "write it like 90, 90s, 1h30m or 250ms";
 const TOO_LONG: &str = "it is longer than a hundred years";
 
 /// None if the number is negative, not finite, or longer than the longest delay.
-pub(crate) fn from_seconds(seconds: f64) -> Option<Duration> {
+pub fn from_seconds(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= DELAY_MAX.get())
 }
 
 /// Formats a duration with its two largest units, so that `parse` can read it again.
-pub(crate) fn format(seconds: f64) -> String {
+pub fn format(seconds: f64) -> String {
     let sign = if seconds < 0.0 { "-" } else { "" };
     let seconds = seconds.abs();
     // Milliseconds only matter below ten seconds.
@@ -71,7 +71,7 @@ pub(crate) fn format(seconds: f64) -> String {
 /// The same grammar in the derive macro of the library.
 #[cfg(test)]
 #[path = "../../geartrain-derive/src/duration.rs"]
-pub(crate) mod of_derive;
+pub mod of_derive;
 
 #[cfg(test)]
 mod tests {

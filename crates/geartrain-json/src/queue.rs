@@ -1,0 +1,107 @@
+//! Queues, their statistics and limits as JSON.
+
+use geartrain_core::{QueueCounts, QueueFigures, QueueLimits, QueueName, StatsReply, Summary, Timestamp};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::number::Number;
+use crate::time::format_day;
+
+/// A queue: its jobs by state, and its figures.
+#[derive(Debug, Serialize)]
+pub struct QueueView {
+    name: String,
+    waiting: u64,
+    running: u64,
+    stalled: u64,
+    scheduled: u64,
+    depends: u64,
+    recurring: u64,
+    paused: bool,
+    failed: Option<u64>,
+    failed_or_more: bool,
+    oldest: Option<Number>,
+    per_minute: Option<f64>,
+}
+
+impl QueueView {
+    /// Of a queue's counts, and of its figures if the backend has them.
+    pub fn new(counts: &QueueCounts, figures: Option<&QueueFigures>) -> QueueView {
+        QueueView {
+            failed: figures.map(|figures| figures.failed),
+            failed_or_more: figures.is_some_and(|figures| figures.failed_or_more),
+            oldest: figures.and_then(|figures| figures.oldest).map(Number::from),
+            per_minute: figures.and_then(|figures| figures.rate),
+            name: counts.name.to_string(),
+            waiting: counts.waiting,
+            running: counts.running,
+            stalled: counts.stalled,
+            scheduled: counts.scheduled,
+            depends: counts.depends,
+            recurring: counts.recurring,
+            paused: counts.paused,
+        }
+    }
+}
+
+/// The statistics of a queue for one day.
+#[derive(Debug, Serialize)]
+pub struct StatsView {
+    queue: String,
+    day: String,
+    wait: SummaryView,
+    run: SummaryView,
+    retries: i64,
+    failed: i64,
+    failures: i64,
+}
+
+impl StatsView {
+    /// Of a reply.
+    pub fn new(queue: &str, day: Timestamp, stats: &StatsReply) -> StatsView {
+        StatsView {
+            queue: queue.to_owned(),
+            day: format_day(day),
+            wait: SummaryView::new(&stats.wait),
+            run: SummaryView::new(&stats.run),
+            retries: stats.retries,
+            failed: stats.failed,
+            failures: stats.failures,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct SummaryView {
+    count: u64,
+    mean: Number,
+    std: Number,
+    histogram: Vec<u64>,
+}
+
+impl SummaryView {
+    fn new(summary: &Summary) -> SummaryView {
+        SummaryView {
+            count: summary.count,
+            mean: Number(summary.mean),
+            std: Number(summary.std),
+            histogram: summary.histogram.clone(),
+        }
+    }
+}
+
+/// The limits of a queue.
+pub fn limits(queue: &QueueName, limits: &QueueLimits, max_concurrency: Option<u64>) -> Value {
+    let by_priority: Vec<_> = limits
+        .by_priority
+        .iter()
+        .map(|(priority, max)| json!({ "priority": Number(priority.get()), "max": max }))
+        .collect();
+    let often = limits
+        .rate
+        .map(|rate| json!({ "count": rate.count(), "per": Number::from(rate.per()), "burst": rate.burst() }));
+    json!({
+        "queue": queue.to_string(), "max": limits.jobs_max, "by_priority": by_priority, "rate": often,
+        "max_concurrency": max_concurrency,
+    })
+}
