@@ -19,12 +19,14 @@ use geartrain_core::{Answer, Backend, BackendError, Call, Command, QueueName, Re
 use geartrain_front::{
     CoarseInstant, Evicted, LargeReply, Produced, RepeatedWarning, TimedBatch, warn_if_slow, warn_of_http,
 };
+use geartrain_json::{Document, Outcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::backup::ConnectionBackup;
 use crate::frame::{Output, Parser, ProtocolError, REQUEST_BYTES_MAX, Request, UNAUTHENTICATED_BYTES_MAX};
 use crate::front::Shared;
+use crate::json;
 use crate::keys::{self, KeyRead};
 use crate::native::{self, EncodedReply, NativeReply, ParkedPops};
 use crate::qless;
@@ -69,6 +71,8 @@ enum Slot {
     Key(KeyRead),
     /// As many calls as our driver sent at once.
     Native(native::PendingReply),
+    /// A request in JSON, which is a batch of its own.
+    Json,
 }
 
 impl Slot {
@@ -76,7 +80,7 @@ impl Slot {
     fn readiness_checks(&self) -> Vec<Vec<QueueName>> {
         match self {
             Slot::Native(pending) => pending.readiness_checks(),
-            Slot::Error(_) | Slot::Qless(_) | Slot::Key(_) => Vec::new(),
+            Slot::Error(_) | Slot::Qless(_) | Slot::Key(_) | Slot::Json => Vec::new(),
         }
     }
 }
@@ -87,6 +91,7 @@ enum Ready {
     Qless(qless::CallContext, Answer),
     Key(KeyRead, Vec<Answer>),
     Native(NativeReply),
+    Json(Document),
 }
 
 impl Ready {
@@ -96,6 +101,7 @@ impl Ready {
             Ready::Error(_) | Ready::Key(..) => Vec::new(),
             Ready::Qless(_, answer) => Release::of_answers([&*answer]),
             Ready::Native(reply) => std::mem::take(&mut reply.jobs),
+            Ready::Json(document) => std::mem::take(&mut document.jobs),
         }
     }
 }
@@ -106,14 +112,19 @@ struct Batch {
     /// Of the calls, once they are answered. They are kept here and not in a future, because a connection that
     /// ends releases their jobs.
     answers: Vec<Answer>,
-    /// Carries a large payload, so that the backend may execute later batches first.
+    /// The outcome of a request in JSON, kept here for the same reason.
+    json: Option<Outcome>,
+    /// Carries a large payload, or is executed in steps, so that the backend may execute later batches first.
     is_large: bool,
+    /// Waits for as long as the client asked, so it is given up when the client is gone.
+    waits: bool,
     timed: TimedBatch,
 }
 
 /// What a batch waits for.
 enum Stage {
     Calls(Pending<Vec<Answer>>),
+    Json(Pin<Box<dyn Future<Output = Outcome> + Send>>),
     /// Behind the calls: something is ready if the batch's own pops leave it.
     Readiness(Pending<Vec<native::Readiness>>),
     Done(Result<Vec<native::Readiness>, BackendError>),
@@ -132,6 +143,14 @@ impl Batch {
                 Err(error) => Stage::Done(Err(error)),
             };
             self.note_answered();
+        }
+        if let Stage::Json(outcome) = &mut self.stage {
+            self.json = Some(std::task::ready!(outcome.as_mut().poll(context)));
+            self.stage = Stage::Done(Ok(Vec::new()));
+            // A wait takes as long as the client asked.
+            if !self.waits {
+                self.note_answered();
+            }
         }
         if let Stage::Readiness(readiness) = &mut self.stage {
             self.stage = Stage::Done(std::task::ready!(readiness.as_mut().poll(context)));
@@ -160,7 +179,9 @@ impl Batch {
         match self.stage {
             Stage::Done(Ok(readiness)) => Ok((self.answers, readiness)),
             Stage::Done(Err(error)) => Err((error, Release::of_answers(&self.answers))),
-            Stage::Calls(_) | Stage::Readiness(_) => unreachable!("only a batch that is done is finished"),
+            Stage::Calls(_) | Stage::Json(_) | Stage::Readiness(_) => {
+                unreachable!("only a batch that is done is finished")
+            }
         }
     }
 }
@@ -284,7 +305,11 @@ where
         }
         jobs.extend(self.unsent_jobs.drain(..).flat_map(|(_, jobs)| jobs));
         jobs.extend(self.ready.drain(..).flat_map(|mut ready| ready.jobs()));
-        jobs.extend(self.batches.drain(..).flat_map(|batch| Release::of_answers(&batch.answers)));
+        jobs.extend(self.batches.drain(..).flat_map(|batch| {
+            let document = batch.json.and_then(Result::ok);
+            [Release::of_answers(&batch.answers), document.map_or_else(Vec::new, |document| document.jobs)]
+                .concat()
+        }));
         jobs
     }
 
@@ -389,7 +414,13 @@ where
                     return;
                 }
                 Wakeup::DrainTimeout => return,
-                Wakeup::Read(read) => self.note_read(read),
+                Wakeup::Read(read) => {
+                    self.note_read(read);
+                    // A client that waited for a job and has closed does not get it.
+                    if self.closed {
+                        self.batches.retain(|batch| !batch.waits || batch.json.is_some());
+                    }
+                }
                 Wakeup::Message(push) => push.write(&mut self.out),
                 Wakeup::Unparked(unparked) => {
                     self.shared.channels.flush().await;
@@ -467,6 +498,16 @@ where
                 if self.is_batch_full() {
                     self.send().await;
                 }
+                continue;
+            }
+            if self.session.may_call() && is_native(&request[0]) && json::is_json(&request) {
+                self.send().await;
+                // Its turn comes when no earlier batch can be overtaken.
+                if self.must_wait() {
+                    self.held = Some(request);
+                    break;
+                }
+                self.send_json(&request).await;
                 continue;
             }
             if self.session.may_call() && is_native(&request[0]) && self.gather_native(&request) {
@@ -675,7 +716,36 @@ where
             true => Box::pin(std::future::ready(Ok(Vec::new()))),
             false => Box::pin(async move { backend.execute(calls).await }),
         };
-        let mut batch = Batch { slots, stage: Stage::Calls(answering), answers: Vec::new(), is_large, timed };
+        self.start(Batch {
+            slots,
+            stage: Stage::Calls(answering),
+            answers: Vec::new(),
+            json: None,
+            is_large,
+            waits: false,
+            timed,
+        })
+        .await;
+    }
+
+    /// Sends a request in JSON.
+    async fn send_json(&mut self, request: &[Bytes]) {
+        let caller = self.session.caller(None);
+        self.shared.channels.opened().await;
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        let timed = TimedBatch::begin(Some("geartrain_json"), 1);
+        let (slot, stage, is_large, waits) =
+            match json::read(request, &self.shared.backend, caller, &self.stop) {
+                Ok(executing) => {
+                    (Slot::Json, Stage::Json(executing.outcome), executing.has_steps, executing.waits)
+                }
+                Err(error) => (Slot::Error(error), Stage::Done(Ok(Vec::new())), false, false),
+            };
+        let (slots, answers) = (vec![slot], Vec::new());
+        self.start(Batch { slots, stage, answers, json: None, is_large, waits, timed }).await;
+    }
+
+    async fn start(&mut self, mut batch: Batch) {
         poll_fn(|context| {
             // Ready or not does not matter here.
             let _ = batch.poll(&self.shared.backend, context);
@@ -691,6 +761,7 @@ where
         batch.timed.warn_if_slow(self.shared.options.slow_after, || self.client());
         self.shared.channels.flush().await;
         let slots = std::mem::take(&mut batch.slots);
+        let mut json = batch.json.take();
         match batch.finish() {
             Ok((answers, readiness)) => {
                 let (mut answers, mut readiness) = (answers.into_iter(), readiness.into_iter());
@@ -708,6 +779,13 @@ where
                     Slot::Native(pending) => {
                         Ready::Native(pending.reply(&mut answers, &mut readiness, backend, parked))
                     }
+                    Slot::Json => match json.take() {
+                        Some(Ok(document)) => Ready::Json(document),
+                        Some(Err(error)) => {
+                            Ready::Json(Document { json: error.document(), jobs: Vec::new() })
+                        }
+                        None => Ready::Error("ERR the request has no outcome".to_owned()),
+                    },
                 }));
                 self.parked.send().await;
             }
@@ -716,7 +794,9 @@ where
                 let text = backend_error(&error);
                 self.ready.extend(slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
-                    Slot::Qless(_) | Slot::Key(_) | Slot::Native(_) => Ready::Error(text.clone()),
+                    Slot::Qless(_) | Slot::Key(_) | Slot::Native(_) | Slot::Json => {
+                        Ready::Error(text.clone())
+                    }
                 }));
             }
         }
@@ -740,6 +820,7 @@ where
                     Err(answer) => qless::write(&mut self.out, &pending, answer),
                 },
                 Ready::Key(read, answers) => read.write(answers, &mut self.out),
+                Ready::Json(document) => self.out.shared_bulk(document.json.into_bytes().into()),
                 Ready::Native(NativeReply { encoded: EncodedReply::Whole(reply), .. }) => {
                     self.out.shared_bulk(reply.into());
                 }

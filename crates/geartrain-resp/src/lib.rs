@@ -11,6 +11,7 @@ mod flush;
 mod frame;
 mod front;
 mod glob;
+mod json;
 mod keys;
 mod native;
 mod outbox;

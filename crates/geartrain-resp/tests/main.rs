@@ -6,6 +6,7 @@ mod common;
 mod connection;
 mod front;
 mod gone_clients;
+mod json;
 mod keys;
 mod native;
 mod published;
