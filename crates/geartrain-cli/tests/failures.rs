@@ -233,8 +233,15 @@ fn a_server_that_cannot_start_says_why_and_what_to_do() {
             "0.0.0.0:0 can be reached from other machines, and clients need no password: ".into(),
             "or --insecure",
         ),
+        (
+            &["--resp", port, "--gearman", "off", "--http", "0.0.0.0:0", "--store", "memory:"],
+            2,
+            "0.0.0.0:0 can be reached from other machines, and HTTP is not encrypted: ".into(),
+            "or give --insecure",
+        ),
     ] {
-        let arguments = [&["server", "--log", "error"], arguments].concat();
+        let http = if arguments.contains(&"--http") { &[][..] } else { &["--http", "off"] };
+        let arguments = [&["server", "--log", "error"], arguments, http].concat();
         assert_fails(&sandbox, &arguments, code, &begins, ends);
     }
 }

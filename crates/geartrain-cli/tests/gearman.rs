@@ -66,8 +66,17 @@ fn unsupported_operations_are_refused_in_one_sentence() {
         let (_, error, exit) = sandbox.try_run(&[arguments, &["--url", &url]].concat());
         assert_eq!((error.trim(), exit), (format!("geartrain: {said}").as_str(), code), "{arguments:?}");
     }
-    let (_, error, code) =
-        sandbox.try_run(&["server", "--store", &url, "--resp", "127.0.0.1:0", "--gearman", "off"]);
+    let (_, error, code) = sandbox.try_run(&[
+        "server",
+        "--store",
+        &url,
+        "--resp",
+        "127.0.0.1:0",
+        "--gearman",
+        "off",
+        "--http",
+        "off",
+    ]);
     assert_eq!(code, 2);
     assert!(error.contains("connect to Gearman servers directly"), "{error}");
 }

@@ -12,6 +12,7 @@ mod failures;
 mod front;
 mod gearman;
 mod gearman_killed;
+mod http;
 mod languages;
 mod ops;
 mod ping;

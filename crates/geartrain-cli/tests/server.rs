@@ -269,7 +269,19 @@ fn a_server_whose_log_cannot_be_written_keeps_running() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let scratch = Scratch::new("unwritable-log");
     let mut child = Command::new(env!("CARGO_BIN_EXE_geartrain"))
-        .args(["server", "--json", "--log", "trace", "--resp", "127.0.0.1:0", "--gearman", "off", "--data"])
+        .args([
+            "server",
+            "--json",
+            "--log",
+            "trace",
+            "--resp",
+            "127.0.0.1:0",
+            "--gearman",
+            "off",
+            "--http",
+            "off",
+            "--data",
+        ])
         .arg(scratch.path().join("data"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -70,6 +70,8 @@ impl Service {
             "127.0.0.1:0",
             "--gearman",
             "off",
+            "--http",
+            "off",
             "--log",
             "error",
             "--data",

@@ -131,7 +131,19 @@ fn spawn(program: &Path, data: &Path, log: &Path, address: &str) -> Result<Spawn
     let broken = |source| ServerError::Process { program: program.to_owned(), source };
     let stderr = File::options().create(true).append(true).open(log).map_err(broken)?;
     let mut child = Command::new(program)
-        .args(["server", "--drill", "--json", "--gearman", "off", "--log", "warn", "--resp", address])
+        .args([
+            "server",
+            "--drill",
+            "--json",
+            "--gearman",
+            "off",
+            "--http",
+            "off",
+            "--log",
+            "warn",
+            "--resp",
+            address,
+        ])
         .arg("--data")
         .arg(data)
         .stdin(Stdio::piped())

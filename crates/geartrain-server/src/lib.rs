@@ -1,4 +1,4 @@
-//! The server: joins one backend to the RESP and Gearman front-ends.
+//! The server: joins one backend to the RESP, Gearman and HTTP front-ends.
 
 mod demo;
 mod gearman;
@@ -35,6 +35,8 @@ pub struct Settings {
     pub resp_tls: Option<TlsFiles>,
     /// The Gearman front-end, if any.
     pub gearman: Option<GearmanSettings>,
+    /// The HTTP front-end, if any.
+    pub http: Option<HttpSettings>,
     /// The password that clients must send.
     pub password: Option<String>,
     /// Allows an address that other machines can reach without a password.
@@ -59,6 +61,7 @@ impl Settings {
             resp,
             resp_tls: None,
             gearman: None,
+            http: None,
             password: None,
             insecure: false,
             allow_flush: false,
@@ -68,6 +71,15 @@ impl Settings {
             result_log_keep: None,
         }
     }
+}
+
+/// The settings of HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// The address. Port 0 picks a free port.
+    pub address: SocketAddr,
+    /// Host names that requests may give, besides `localhost` and IP addresses.
+    pub hosts: Vec<String>,
 }
 
 pub use gearman::GearmanSettings;
@@ -113,6 +125,15 @@ pub enum StartError {
         /// What is missing, and the flags that add it.
         missing: &'static str,
     },
+    /// Other machines could read what is sent over HTTP.
+    #[error(
+        "{address} can be reached from other machines, and HTTP is not encrypted: listen on a loopback address behind \
+         a proxy with TLS, or give --insecure"
+    )]
+    Unencrypted {
+        /// The address.
+        address: SocketAddr,
+    },
     /// A TLS file cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -124,6 +145,7 @@ pub struct Server {
     target: Target,
     resp: SocketAddr,
     gearman: Option<SocketAddr>,
+    http: Option<SocketAddr>,
     /// The TLS settings of RESP and Gearman.
     tls: Vec<Arc<Tls>>,
     service_manager: Option<Arc<ServiceManager>>,
@@ -152,6 +174,13 @@ impl Server {
         let quit = CancellationToken::new();
         let gearman = match &settings.gearman {
             Some(gearman) => Some(gearman::bind(gearman, settings, &quit).await?),
+            None => None,
+        };
+        let http = match &settings.http {
+            Some(HttpSettings { address, .. }) if !address.ip().is_loopback() && !settings.insecure => {
+                return Err(StartError::Unencrypted { address: *address });
+            }
+            Some(http) => Some((listen(http.address, "--http").await?, http.hosts.clone())),
             None => None,
         };
         let target = Target::of(&settings.store)?;
@@ -214,18 +243,24 @@ impl Server {
             let alone = !matches!(target, Target::Redis(_));
             gearman::serve(listening, alone, client.backend().clone(), &stop, &mut tasks)
         });
+        let http = http.map(|((listener, address), hosts)| {
+            let options =
+                geartrain_http::Options { password: settings.password.clone(), hosts, ..Default::default() };
+            let front = geartrain_http::Front::new(client.backend().clone(), options, stop.clone());
+            tasks.spawn(async move { front.serve_tcp(listener).await });
+            address
+        });
         let connections_max = Admission::of_process().connections_max();
-        match gearman {
-            Some(gearman) => {
-                tracing::info!(store = %target, %resp, %gearman, connections_max, "the server is ready")
-            }
-            None => tracing::info!(store = %target, %resp, connections_max, "the server is ready"),
-        }
+        let (at_gearman, at_http) = (gearman.map(tracing::field::display), http.map(tracing::field::display));
+        tracing::info!(
+            store = %target, %resp, gearman = at_gearman, http = at_http, connections_max, "the server is ready"
+        );
         Ok(Server {
             client,
             target,
             resp,
             gearman,
+            http,
             tls,
             service_manager: None,
             stop,
@@ -244,6 +279,11 @@ impl Server {
     /// The address for Gearman.
     pub fn gearman(&self) -> Option<SocketAddr> {
         self.gearman
+    }
+
+    /// The address for HTTP.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
     }
 
     /// Returns when an administrator has sent `shutdown`.
@@ -268,7 +308,9 @@ impl Server {
     /// the server is stopping.
     pub fn notify(&mut self, service_manager: ServiceManager) {
         let service_manager = Arc::new(service_manager);
-        let at = self.gearman.map(|address| format!(", Gearman on {address}")).unwrap_or_default();
+        let gearman = self.gearman.map(|address| format!(", Gearman on {address}"));
+        let http = self.http.map(|address| format!(", HTTP on {address}"));
+        let at = gearman.unwrap_or_default() + &http.unwrap_or_default();
         service_manager.ready(&format!("RESP on {}{at}; jobs are stored in {}", self.resp, self.target));
         if let Some(interval) = service_manager.watchdog_interval() {
             let (notified, stop) = (service_manager.clone(), self.stop.clone());

@@ -4,7 +4,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use geartrain::SystemClock;
 use geartrain::{Target, script};
-use geartrain_server::{GearmanSettings, Server, ServiceManager, Settings, StartError, TlsFiles};
+use geartrain_server::{
+    GearmanSettings, HttpSettings, Server, ServiceManager, Settings, StartError, TlsFiles,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -50,6 +52,18 @@ pub(crate) struct ServerArgs {
         value_parser = address_or_off
     )]
     gearman: AddressOrOff,
+    /// Address for HTTP, or `off`; port 0 picks a free one
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "GEARTRAIN_HTTP",
+        default_value = "127.0.0.1:7410",
+        value_parser = address_or_off
+    )]
+    http: AddressOrOff,
+    /// A host name under which HTTP is asked, besides localhost; may be repeated
+    #[arg(long, value_name = "NAME")]
+    http_host: Vec<String>,
     /// Listen on addresses that other machines can reach, without requiring a password
     #[arg(long)]
     insecure: bool,
@@ -258,6 +272,7 @@ pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Out
         resp: args.resp,
         resp_tls: tls_files(args.resp_tls_cert, args.resp_tls_key, args.resp_tls_ca),
         gearman,
+        http: args.http.0.map(|address| HttpSettings { address, hosts: args.http_host }),
         password: password.map(|password| password.text),
         insecure: args.insecure,
         allow_flush: args.allow_flush,
@@ -346,19 +361,23 @@ fn print_ready(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io
     let demo = if settings.demo { " Sample jobs are running." } else { "" };
     let gearman =
         server.gearman().map(|at| format!("\n  Gearman  {at}   for Gearman clients, workers and gearadmin"));
+    let http =
+        server.http().map(|at| format!("\n  HTTP     http://{at}   for everything else: docs/http.md"));
     let text = format!(
         "geartrain {} is ready. Jobs are stored in {stored_in}.{demo}
-  RESP     {url}   for Qless clients, the geartrain command and Rust programs{}
+  RESP     {url}   for Qless clients, the geartrain command and Rust programs{}{}
 Try:  geartrain{with} {put}
       geartrain{with} {pop}
 Stop it with Ctrl-C{durable}.",
         env!("CARGO_PKG_VERSION"),
         gearman.unwrap_or_default(),
+        http.unwrap_or_default(),
     );
     if out.json {
         let gearman = server.gearman().map(|address| address.to_string());
+        let http = server.http().map(|address| address.to_string());
         let ready = serde_json::json!({
-            "ready": true, "resp": address.to_string(), "gearman": gearman, "store": stored_in
+            "ready": true, "resp": address.to_string(), "gearman": gearman, "http": http, "store": stored_in
         });
         out.line(&ready, "")?;
     } else {
@@ -376,7 +395,9 @@ impl From<StartError> for Failure {
             StartError::Store(error) => error.into(),
             StartError::Log(error) => error.into(),
             StartError::LogThread(ref source) => Failure::Unreachable(format!("{error}: {source}")),
-            StartError::Open { .. } | StartError::Tls(_) => Failure::Usage(error.to_string()),
+            StartError::Open { .. } | StartError::Unencrypted { .. } | StartError::Tls(_) => {
+                Failure::Usage(error.to_string())
+            }
             other => Failure::Unreachable(other.to_string()),
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct ServerProcess {
     address: String,
     /// The Gearman address; another port after a restart, unless the test chose one.
     gearman: Option<String>,
+    /// The HTTP address, as for Gearman.
+    http: Option<String>,
     arguments: Vec<String>,
     limits: Option<DescriptorLimits>,
     log: Log,
@@ -46,13 +48,16 @@ fn try_start_under(
     if !arguments.iter().any(|argument| argument == "--gearman") {
         arguments.extend(["--gearman".to_owned(), "127.0.0.1:0".to_owned()]);
     }
+    if !arguments.iter().any(|argument| argument == "--http") {
+        arguments.extend(["--http".to_owned(), "off".to_owned()]);
+    }
     let log = Log::default();
-    let (child, address, gearman) = spawn(&scratch, limits, &arguments, &log)?;
-    Ok(ServerProcess { child, address, gearman, arguments, limits, log, scratch })
+    let (child, address, gearman, http) = spawn(&scratch, limits, &arguments, &log)?;
+    Ok(ServerProcess { child, address, gearman, http, arguments, limits, log, scratch })
 }
 
-/// A process, with its RESP and Gearman addresses.
-type Spawned = (Child, String, Option<String>);
+/// A process, with its RESP, Gearman and HTTP addresses.
+type Spawned = (Child, String, Option<String>, Option<String>);
 
 fn spawn(
     scratch: &Scratch,
@@ -97,7 +102,7 @@ fn spawn(
     });
     let ready: Value = serde_json::from_str(&line).unwrap();
     let address = |name: &str| ready[name].as_str().map(str::to_owned);
-    Ok((child, address("resp").unwrap(), address("gearman")))
+    Ok((child, address("resp").unwrap(), address("gearman"), address("http")))
 }
 
 impl ServerProcess {
@@ -124,6 +129,11 @@ impl ServerProcess {
     pub(crate) fn gearman_port(&self) -> u16 {
         let address = self.gearman.as_ref().expect("the Gearman front-end is on");
         address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address ends with a port")
+    }
+
+    /// The HTTP address.
+    pub(crate) fn http(&self) -> String {
+        self.http.clone().expect("the HTTP front-end is on")
     }
 
     pub(crate) fn url(&self) -> String {
@@ -160,11 +170,11 @@ impl ServerProcess {
     /// Restarts it with the same data and address.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        let (child, address, gearman) = spawn(&self.scratch, self.limits, &self.arguments, &self.log)
+        let (child, address, gearman, http) = spawn(&self.scratch, self.limits, &self.arguments, &self.log)
             .unwrap_or_else(|(error, code)| panic!("{code}: {error}"));
         assert_eq!(address, self.address);
         self.child = child;
-        self.gearman = gearman;
+        (self.gearman, self.http) = (gearman, http);
     }
 }
 
