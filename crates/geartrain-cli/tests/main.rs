@@ -6,6 +6,7 @@ mod backup;
 mod bench;
 mod beyond;
 mod cli;
+mod compatibility;
 mod drill;
 mod embedded;
 mod failures;
