@@ -24,8 +24,8 @@
 
 use std::sync::Arc;
 
-use geartrain_core::schedule::{BadSchedule, When, Zone, Zones, parse_delay};
-pub use geartrain_redis::workkit::{AddJob, Added, CronOrder, WorkKitBackend, WorkKitUrl};
+use geartrain_core::schedule::{self, BadSchedule, When, Zone, Zones, parse_delay};
+pub use geartrain_redis::workkit::{AddJob, Added, CronOrder, Run, WorkKitBackend, WorkKitUrl};
 use serde::Serialize;
 
 use crate::put::to_json;
@@ -69,31 +69,36 @@ impl Schedule {
     }
 
     /// Adds a job that runs at a time, or again and again: a phrase such as `7pm tomorrow` or
-    /// `every 2nd sunday at 7pm`, or a cron expression. The arguments are a tuple or a list.
+    /// `every 2nd sunday at 7pm`, or a cron expression. One of seven fields is stored as it is written. The
+    /// arguments are a tuple or a list.
     pub async fn add_at(&self, when: &str, function: &str, args: &impl Serialize) -> Result<Added, Error> {
-        let when = When::parse(when, self.now(), &Zones::default()).map_err(bad_time)?;
-        self.add(when, function, args).await
+        let run = match When::parse(when, self.now(), &Zones::default()).map_err(bad_time)? {
+            When::Once(at) => Run::Once(at),
+            When::Recurring(_) if schedule::Schedule::parse_seven(when).is_ok() => Run::Cron(when.to_owned()),
+            When::Recurring(schedule) => Run::Cron(schedule.to_string()),
+        };
+        self.add(run, function, args).await
     }
 
     /// Adds a job that runs after a while, such as `5 minutes`; in whole seconds, rounded up.
     pub async fn add_in(&self, delay: &str, function: &str, args: &impl Serialize) -> Result<Added, Error> {
         let at = parse_delay(delay, self.now(), &Zone::UTC).map_err(bad_time)?;
-        self.add(When::Once(at), function, args).await
+        self.add(Run::Once(at), function, args).await
     }
 
     /// Adds a job that runs in this second.
     pub async fn add_now(&self, function: &str, args: &impl Serialize) -> Result<Added, Error> {
-        self.add(When::Once(self.now().floor()), function, args).await
+        self.add(Run::Once(self.now().floor()), function, args).await
     }
 
-    async fn add(&self, when: When, function: &str, args: &impl Serialize) -> Result<Added, Error> {
+    async fn add(&self, run: Run, function: &str, args: &impl Serialize) -> Result<Added, Error> {
         let args = match to_json("arguments", args)? {
             // A unit, which stands for no arguments.
             null if null.text() == Some("null") => "[]".into(),
             args => args,
         };
         let (schedule, klass) = (self.name.clone(), Klass::new(function)?);
-        Ok(self.backend.add(AddJob { schedule, klass, args, when, retries: None, nonce: false }).await?)
+        Ok(self.backend.add(AddJob { schedule, klass, args, run, retries: None, nonce: false }).await?)
     }
 
     fn now(&self) -> Timestamp {

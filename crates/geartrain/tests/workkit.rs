@@ -24,6 +24,9 @@ async fn a_schedule_takes_jobs_by_time_and_a_listener_runs_those_it_knows() {
     let yearly = tasks.add_at("every year on 25 december at noon", "cache/clear", &[1]).await.unwrap();
     assert!(yearly.is_new && yearly.first > now);
     assert!(!tasks.add_at("* 12 25 * 12 0 0", "cache/clear", &[1]).await.unwrap().is_new);
+    // The cron string is part of the id, so it stays as it was written.
+    let written = tasks.add_at("* 3 * 0/2,3 9-17 * */5", "clojure.core/println", &["Beep!"]).await.unwrap();
+    assert_eq!(written.jid.to_string(), "9fc031511e8990167ac25d063ba3bd6ba643922f");
 
     for (when, function, expected) in [
         ("7pm tomorow", "a/b", "time \"tomorow\" at byte 4"),

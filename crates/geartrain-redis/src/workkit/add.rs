@@ -1,10 +1,9 @@
 //! Adding jobs in WorkKit's own terms: at a moment, or by a cron string.
 
-use geartrain_core::schedule::When;
 use geartrain_core::{BackendError, Jid, Klass, Payload, QueueName, Timestamp};
 
 use super::put::{Inserted, NewJob};
-use super::session::{Session, unsupported};
+use super::session::Session;
 use super::{WorkKitBackend, cron};
 use crate::layout::CallError;
 
@@ -18,11 +17,20 @@ pub struct AddJob {
     /// Its arguments, a JSON array; empty for none.
     pub args: Payload,
     /// When it runs.
-    pub when: When,
+    pub run: Run,
     /// How often it may be retried, instead of as the URL says.
     pub retries: Option<u32>,
     /// Whether it is a job of its own, even if an equal one exists.
     pub nonce: bool,
+}
+
+/// When a job of a schedule runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Run {
+    /// At a moment, or now if that is past.
+    Once(Timestamp),
+    /// By a cron expression. One of seven fields is stored as it is written, because it is part of the job's id.
+    Cron(String),
 }
 
 /// A job of a schedule, after it was added.
@@ -41,16 +49,15 @@ impl WorkKitBackend {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use geartrain_core::schedule::When;
     /// use geartrain_core::{Klass, QueueName};
-    /// use geartrain_redis::workkit::{AddJob, WorkKitBackend};
+    /// use geartrain_redis::workkit::{AddJob, Run, WorkKitBackend};
     /// let backend = WorkKitBackend::connect("workkit+redis://127.0.0.1:6379".parse()?).await?;
     /// let added = backend
     ///     .add(AddJob {
     ///         schedule: QueueName::new("app-tasks")?,
     ///         klass: Klass::new("your-app.cache/clear")?,
     ///         args: r#"["users"]"#.into(),
-    ///         when: When::Recurring("* * * * 19 0 0".parse()?),
+    ///         run: Run::Cron("* * * * 19 0 0".into()),
     ///         retries: None,
     ///         nonce: false,
     ///     })
@@ -65,12 +72,9 @@ impl WorkKitBackend {
 impl Session {
     async fn add(&self, job: AddJob) -> Result<Added, CallError> {
         let now = self.shared.clock.now();
-        let (cron, first) = match &job.when {
-            When::Once(at) => cron::once((*at).max(now.floor()), self.options.order)?,
-            When::Recurring(schedule) if !schedule.zone().is_utc() => {
-                return Err(unsupported("run a job in a time zone: its cron strings are in UTC").into());
-            }
-            When::Recurring(schedule) => (self.written(schedule)?, cron::first_run(schedule, now)?),
+        let (cron, first) = match &job.run {
+            Run::Once(at) => cron::once((*at).max(now.floor()), self.options.order)?,
+            Run::Cron(text) => self.recurrence(text, now)?,
         };
         let new = NewJob {
             schedule: &job.schedule,

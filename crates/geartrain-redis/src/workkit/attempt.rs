@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use geartrain_core::{Holder, Jid, QueueName, Refusal, StateName, Token, WorkerName};
+use geartrain_core::{Holder, Jid, QueueName, Refusal, StateName, Timestamp, Token, WorkerName};
 use redis::cmd;
 
+use super::cron;
 use super::keys::Keys;
 use super::session::Session;
 use crate::layout::CallError;
@@ -115,6 +116,13 @@ impl Session {
         let records: Vec<Option<String>> = self.ask(cmd("HMGET").arg(&keys.owner).arg(&names)).await?;
         let read = |record: Option<String>| serde_json::from_str(&record?).ok();
         Ok(names.into_iter().zip(records).filter_map(|(name, record)| Some((name, read(record)?))).collect())
+    }
+
+    /// Whether a worker holds a job of a schedule.
+    pub(super) async fn has_leases(&self, schedule: &QueueName, now: Timestamp) -> Result<bool, CallError> {
+        let mut count = cmd("ZCOUNT");
+        count.arg(Keys::of(schedule.as_str()).inflight).arg(cron::milliseconds(now)).arg("+inf");
+        Ok(self.ask::<u64>(&count).await? > 0)
     }
 
     /// The refusal for an attempt that is not held any more, with the present state of its job.

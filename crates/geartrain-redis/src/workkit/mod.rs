@@ -49,7 +49,7 @@ use geartrain_core::{
 use crate::layout::Host;
 use session::Session;
 
-pub use add::{AddJob, Added};
+pub use add::{AddJob, Added, Run};
 pub use cron::CronOrder;
 pub use url::WorkKitUrl;
 

@@ -55,6 +55,8 @@ struct EntryPage {
     due: Vec<DueJob>,
     /// How many entries there were, due or not, readable or not.
     seen: usize,
+    /// How many of these had no job and were removed, so that others have moved up.
+    removed: usize,
     /// The score of the first entry that is not due.
     next: Option<f64>,
 }
@@ -77,7 +79,7 @@ impl Session {
                     return Ok((true, None));
                 }
                 next = earlier(next, page.next);
-                offset += page.seen;
+                offset += page.seen - page.removed;
                 if page.next.is_some() || page.seen < PAGE.1 {
                     break;
                 }
@@ -175,7 +177,7 @@ impl Session {
                 return Ok(page.next);
             }
             // Entries that were claimed have left the page, so that others have moved up.
-            offset += page.seen - moved;
+            offset += page.seen - page.removed - moved;
             size = (size * 2).min(PAGE.1);
         }
         Ok(None)
@@ -211,11 +213,11 @@ impl Session {
             }
         }
         if entries.is_empty() {
-            return Ok(EntryPage { due: Vec::new(), seen, next });
+            return Ok(EntryPage { due: Vec::new(), seen, removed: 0, next });
         }
         let ids: Vec<&str> = entries.iter().map(|(id, ..)| id.as_str()).collect();
         let payloads: Vec<Option<Vec<u8>>> = self.ask(cmd("HMGET").arg(&keys.jobs).arg(&ids)).await?;
-        let mut due = Vec::with_capacity(entries.len());
+        let (mut due, mut removed) = (Vec::with_capacity(entries.len()), 0);
         for ((id, entry, score), payload) in entries.into_iter().zip(payloads) {
             match payload.map(|payload| StoredJob::parse(&payload, self.options.order)) {
                 Some(Ok(job)) => due.push(DueJob { id, entry, score, job }),
@@ -224,12 +226,13 @@ impl Session {
                     let reason = dead_record("there is no job with this id", now, None);
                     let all = [keys.jobs.as_str(), &keys.next, &keys.dead];
                     if self.run(&script::DROP, &all, &[&id, &entry, &reason]).await? == 1 {
+                        removed += 1;
                         tracing::warn!(%schedule, id, "removed an entry without a job");
                     }
                 }
             }
         }
-        Ok(EntryPage { due, seen, next })
+        Ok(EntryPage { due, seen, removed, next })
     }
 
     /// Notes why a job cannot be run. Its entry stays: another listener may know better.
@@ -329,7 +332,7 @@ impl Session {
         while found.len() < count {
             let page = self.page(schedule, offset, PAGE.1, now).await?;
             let is_over = page.next.is_some() || page.seen < PAGE.1;
-            offset += page.seen;
+            offset += page.seen - page.removed;
             found.extend(page.due);
             if is_over {
                 break;
