@@ -263,7 +263,7 @@ const EXAMPLES: &str = r#"Examples:
   geartrain complete JID --token TOKEN
 
 URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:,
-workkit+redis://HOST:PORT (WorkKit schedules)
+gearmonkey+redis://HOST:PORT (GearMonkey functions), workkit+redis://HOST:PORT (WorkKit schedules)
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain help COMMAND` for more about a command."#;
 
@@ -427,6 +427,7 @@ mod tests {
             ("docs/cli.md", manual),
             ("README.md", include_str!("../../../README.md")),
             ("docs/gearman.md", gearman),
+            ("docs/gearmonkey.md", include_str!("../../../docs/gearmonkey.md")),
             ("docs/operations.md", include_str!("../../../docs/operations.md")),
             ("docs/options.md", include_str!("../../../docs/options.md")),
             ("docs/performance.md", include_str!("../../../docs/performance.md")),

@@ -13,6 +13,7 @@ mod failures;
 mod front;
 mod gearman;
 mod gearman_killed;
+mod gearmonkey;
 mod languages;
 mod ops;
 mod ping;

@@ -8,6 +8,7 @@ mod driver;
 mod effect;
 mod event_barrier;
 mod foreign;
+pub mod gearmonkey;
 mod layout;
 mod parked;
 mod primary;

@@ -9,6 +9,7 @@ mod conformance;
 mod dead_processes;
 mod differential;
 mod frozen;
+mod gearmonkey;
 mod maxmemory;
 mod native;
 mod outages;

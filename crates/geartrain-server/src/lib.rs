@@ -159,6 +159,11 @@ impl Server {
             let why = "a server stores its jobs itself or in a Redis; connect to Gearman servers directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
+        if let Target::GearMonkey(url) = &target {
+            let why =
+                "a server stores its jobs itself or in a Redis; connect to GearMonkey functions directly";
+            return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
+        }
         if let Target::WorkKit(url) = &target {
             let why = "a server stores its jobs itself or in a Redis; connect to WorkKit schedules directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());

@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "gearman")]
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 #[cfg(feature = "redis")]
+use geartrain_redis::gearmonkey::{GearMonkeyBackend, GearMonkeyUrl};
+#[cfg(feature = "redis")]
 use geartrain_redis::workkit::{WorkKitBackend, WorkKitUrl};
 #[cfg(feature = "redis")]
 use geartrain_redis::{RedisBackend, RedisUrl};
@@ -24,6 +26,7 @@ use crate::{Client, Error};
 /// | `memory:` | in this process, lost when it ends | `embedded` |
 /// | `embedded:DIR`, or a path with a slash in it | in this process, stored in a directory | `embedded` |
 /// | `redis://HOST:PORT` and the other forms of `RedisUrl` | on a geartrain server, a Redis or a Valkey | `redis` |
+/// | `gearmonkey+redis://HOST:PORT`, see `GearMonkeyUrl` | GearMonkey functions on a Redis or a Valkey, within its protocol's limits | `redis` |
 /// | `workkit+redis://HOST:PORT`, see `WorkKitUrl` | WorkKit schedules on a Redis or a Valkey, within WorkKit's limits | `redis` |
 /// | `gearman://HOST:PORT,HOST:PORT`, see `GearmanUrl` | on one or more Gearman servers, within their protocol's limits | `gearman` |
 ///
@@ -44,7 +47,7 @@ use crate::{Client, Error};
 /// let error = geartrain::connect("carrier-pigeon:").await.err().expect("there is no such scheme");
 /// assert_eq!(
 ///     error.to_string(),
-///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"#
+///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, gearman://HOST:PORT, gearmonkey+redis://HOST:PORT, workkit+redis://HOST:PORT, embedded:DIR or memory:"#
 /// );
 /// # });
 /// ```
@@ -109,6 +112,8 @@ async fn connect_with(url: &str, events_held_max: usize) -> Result<Client, Error
         #[cfg(feature = "redis")]
         Target::Redis(url) => client(&url, RedisBackend::connect(url.clone()).await),
         #[cfg(feature = "redis")]
+        Target::GearMonkey(url) => client(&url, GearMonkeyBackend::connect(url.clone()).await),
+        #[cfg(feature = "redis")]
         Target::WorkKit(url) => client(&url, WorkKitBackend::connect(url.clone()).await),
         #[cfg(feature = "gearman")]
         Target::Gearman(url) => client(&url, GearmanBackend::connect(url.clone()).await),
@@ -153,6 +158,9 @@ pub enum Target {
     /// On a geartrain server, a Redis or a Valkey.
     #[cfg(feature = "redis")]
     Redis(RedisUrl),
+    /// GearMonkey functions on a Redis or a Valkey.
+    #[cfg(feature = "redis")]
+    GearMonkey(GearMonkeyUrl),
     /// WorkKit schedules on a Redis or a Valkey.
     #[cfg(feature = "redis")]
     WorkKit(WorkKitUrl),
@@ -166,6 +174,7 @@ enum Kind {
     Memory,
     Directory,
     Redis,
+    GearMonkey,
     WorkKit,
     Gearman,
 }
@@ -178,6 +187,7 @@ impl Kind {
         match url.split_once("://") {
             Some((scheme, _)) => match scheme.split('+').next() {
                 Some("redis" | "rediss" | "valkey" | "valkeys") => Some(Kind::Redis),
+                Some("gearmonkey") => Some(Kind::GearMonkey),
                 Some("workkit") => Some(Kind::WorkKit),
                 Some("gearman" | "gearmans") => Some(Kind::Gearman),
                 // An unknown scheme is not taken for a directory.
@@ -202,7 +212,10 @@ impl Target {
         #[cfg(feature = "redis")]
         let bad_redis_url = |bad: geartrain_redis::BadUrl| wrong(bad.why());
         let Some(kind) = Kind::of(url) else {
-            return Err(wrong("use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"));
+            return Err(wrong(
+                "use redis://HOST:PORT, gearman://HOST:PORT, gearmonkey+redis://HOST:PORT, workkit+redis://HOST:PORT, \
+                 embedded:DIR or memory:",
+            ));
         };
         match kind {
             #[cfg(feature = "embedded")]
@@ -215,6 +228,8 @@ impl Target {
             #[cfg(feature = "redis")]
             Kind::Redis => url.parse().map(Target::Redis).map_err(bad_redis_url),
             #[cfg(feature = "redis")]
+            Kind::GearMonkey => url.parse().map(Target::GearMonkey).map_err(bad_redis_url),
+            #[cfg(feature = "redis")]
             Kind::WorkKit => url.parse().map(Target::WorkKit).map_err(bad_redis_url),
             #[cfg(feature = "gearman")]
             Kind::Gearman => url
@@ -224,7 +239,7 @@ impl Target {
             #[cfg(not(feature = "embedded"))]
             Kind::Memory | Kind::Directory => Err(disabled("embedded")),
             #[cfg(not(feature = "redis"))]
-            Kind::Redis | Kind::WorkKit => Err(disabled("redis")),
+            Kind::Redis | Kind::GearMonkey | Kind::WorkKit => Err(disabled("redis")),
             #[cfg(not(feature = "gearman"))]
             Kind::Gearman => Err(disabled("gearman")),
         }
@@ -253,6 +268,8 @@ impl std::fmt::Display for Target {
             Target::Directory { ref directory, .. } => directory.display().fmt(f),
             #[cfg(feature = "redis")]
             Target::Redis(ref url) => url.fmt(f),
+            #[cfg(feature = "redis")]
+            Target::GearMonkey(ref url) => url.fmt(f),
             #[cfg(feature = "redis")]
             Target::WorkKit(ref url) => url.fmt(f),
             #[cfg(feature = "gearman")]
@@ -283,6 +300,7 @@ mod tests {
             ("redis://h", "redis", cfg!(feature = "redis")),
             ("rediss+cluster://h", "redis", cfg!(feature = "redis")),
             ("valkey+sentinel://h/main", "redis", cfg!(feature = "redis")),
+            ("gearmonkey+redis://h", "redis", cfg!(feature = "redis")),
             ("workkit+redis://h", "redis", cfg!(feature = "redis")),
             ("gearman://h", "gearman", cfg!(feature = "gearman")),
             ("gearmans://h", "gearman", cfg!(feature = "gearman")),

@@ -4,6 +4,8 @@
 
 mod access;
 mod durations;
+#[cfg(feature = "redis")]
+mod gearmonkey;
 mod handles;
 mod lease;
 mod retry;
