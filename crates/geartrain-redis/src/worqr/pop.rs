@@ -1,0 +1,248 @@
+//! Taking tasks: a worker of this process moves them from the front of a queue into processes of its own.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use geartrain_core::{
+    Klass, Lock, Payload, Pop, PopOrder, PopReply, Popped, Priority, QueueName, Seconds, WorkerName,
+};
+use redis::cmd;
+
+use super::names::{Notice, Process, check_queue, digest};
+use super::read::{View, klass_of};
+use super::script;
+use super::session::{Held, Session};
+use crate::layout::{CallError, Gone, check_queues};
+
+/// The longest time between two looks: native workers publish nothing when they return a task.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The most tasks that one script takes.
+const TAKE_MAX: usize = 256;
+/// The longest pause after a returned task.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+impl Session {
+    /// Pops jobs. If there are none, looks again until `wait` is over or the caller is gone.
+    pub(super) async fn pop_or_wait(
+        &self,
+        pop: &Pop,
+        wait: Duration,
+        mut gone: Gone<'_>,
+    ) -> Result<PopReply, CallError> {
+        let until = Instant::now() + wait;
+        loop {
+            let mut woken = pin!(self.work.notified());
+            // Before the look, so that no notice is missed after it.
+            woken.as_mut().enable();
+            let reply = self.pop_now(pop).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !reply.jobs.is_empty() || left.is_zero() || pop.count.get() == 0 {
+                return Ok(reply);
+            }
+            let next = self.next_look(pop);
+            tokio::select! {
+                () = woken => {}
+                () = self.shared.timer(next.min(left)) => {}
+                () = gone.as_mut() => return Ok(reply),
+            }
+        }
+    }
+
+    /// Waits until one of the queues has a task.
+    pub(super) async fn ready_or_wait(
+        &self,
+        queues: &[QueueName],
+        wait: Duration,
+    ) -> Result<bool, CallError> {
+        check_queues(queues)?;
+        queues.iter().try_for_each(check_queue)?;
+        let channel = |queue: &QueueName| self.names.channel(queue.as_str(), Notice::Work);
+        self.listener.subscribe(queues.iter().map(channel).collect()).await;
+        let until = Instant::now() + wait;
+        loop {
+            let mut woken = pin!(self.work.notified());
+            woken.as_mut().enable();
+            for queue in queues {
+                if self.waiting(queue).await? > 0 {
+                    return Ok(true);
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            tokio::select! {
+                () = woken => {}
+                () = self.shared.timer(POLL_INTERVAL.min(left)) => {}
+            }
+        }
+    }
+
+    /// How long to wait for the next look: less than the usual time if a pause ends before.
+    fn next_look(&self, pop: &Pop) -> Duration {
+        let state = self.state.lock();
+        let ends = pop.queues.iter().filter_map(|queue| {
+            let end = state.pauses.get(&(pop.worker.clone(), queue.clone()))?;
+            Some(end.saturating_duration_since(Instant::now()))
+        });
+        ends.fold(POLL_INTERVAL, Duration::min)
+    }
+
+    pub(super) async fn pop_now(&self, pop: &Pop) -> Result<PopReply, CallError> {
+        check_queues(&pop.queues)?;
+        pop.queues.iter().try_for_each(check_queue)?;
+        let queues: Vec<&QueueName> = pop.queues.iter().filter(|queue| self.is_served(queue, pop)).collect();
+        let (count, first) = (pop.count.get(), pop.order.turn(pop.queues.len()));
+        let (mut jobs, mut turn) = (Vec::new(), first);
+        let taken = async {
+            if pop.order == PopOrder::Strict || pop.queues.len() == 1 {
+                for queue in queues {
+                    self.take(queue, pop, count, &mut jobs).await?;
+                }
+                return Ok(());
+            }
+            // One from each queue in turn. Tasks have no priorities, so that order by priority is the same.
+            let (all, mut empty) = (pop.queues.len(), 0);
+            while jobs.len() < count && empty < all {
+                let queue = &pop.queues[turn % all];
+                turn = (turn + 1) % all;
+                let before = jobs.len();
+                if queues.contains(&queue) {
+                    self.take(queue, pop, before + 1, &mut jobs).await?;
+                }
+                empty = if jobs.len() == before { empty + 1 } else { 0 };
+            }
+            Ok(())
+        };
+        let taken: Result<(), CallError> = taken.await;
+        match taken {
+            // What was taken goes to the caller. The trouble shows again at the next call.
+            Err(_) if !jobs.is_empty() => {}
+            other => other?,
+        }
+        let turn = if pop.order == PopOrder::Strict { 0 } else { turn };
+        Ok(PopReply { jobs, turn })
+    }
+
+    /// Whether a pop takes from a queue: its klass is wanted, and the worker does not pause there.
+    fn is_served(&self, queue: &QueueName, pop: &Pop) -> bool {
+        let wanted = |klasses: &Vec<Klass>| klasses.iter().any(|klass| klass.as_str() == queue.as_str());
+        if !pop.klasses.as_ref().is_none_or(wanted) {
+            return false;
+        }
+        let mut state = self.state.lock();
+        if state.pauses.is_empty() {
+            return true;
+        }
+        state.pauses.retain(|_, until| *until > Instant::now());
+        !state.pauses.contains_key(&(pop.worker.clone(), queue.clone()))
+    }
+
+    /// Takes tasks of one queue until there are `count` jobs.
+    async fn take(
+        &self,
+        queue: &QueueName,
+        pop: &Pop,
+        count: usize,
+        jobs: &mut Vec<Popped>,
+    ) -> Result<(), CallError> {
+        loop {
+            // Also without a job to take: a pop registers its worker.
+            let worker = self.own_worker(&pop.worker).await?;
+            if !self.start_work(&pop.worker, &worker, queue).await? {
+                self.declared_dead(&worker).await;
+                continue;
+            }
+            let wanted = count.saturating_sub(jobs.len()).min(TAKE_MAX);
+            if wanted == 0 {
+                return Ok(());
+            }
+            let processes: Vec<Process> = (0..wanted).map(|_| Process::new(queue)).collect();
+            let mut keys = vec![
+                self.names.timer(&worker),
+                self.names.processes(&self.member(&worker, queue)),
+                self.names.queue(queue.as_str()),
+            ];
+            keys.extend(processes.iter().map(|process| self.names.process(&process.id)));
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let ids: Vec<&str> = processes.iter().map(|process| process.id.as_str()).collect();
+            let tasks: Option<Vec<Vec<u8>>> = self.run(&script::TAKE, &keys, ids).await?;
+            let Some(tasks) = tasks else {
+                self.declared_dead(&worker).await;
+                continue;
+            };
+            let taken = tasks.len();
+            self.hand_out(&worker, pop, processes.into_iter().zip(tasks), jobs).await;
+            if taken < wanted {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn hand_out(
+        &self,
+        worker: &str,
+        pop: &Pop,
+        taken: impl Iterator<Item = (Process, Vec<u8>)>,
+        jobs: &mut Vec<Popped>,
+    ) {
+        let expires = self.shared.clock.now() + Seconds::from(self.options.timer);
+        let taken: Vec<Held> = taken
+            .map(|(process, task)| Held {
+                process,
+                name: pop.worker.clone(),
+                worker: worker.to_owned(),
+                digest: digest(&task),
+                task: Payload::from(task),
+            })
+            .collect();
+        if taken.is_empty() {
+            return;
+        }
+        {
+            let mut state = self.state.lock();
+            state.held.extend(taken.iter().map(|held| (held.process.id.clone(), held.clone())));
+        }
+        let digests: Vec<&str> = taken.iter().map(|held| held.digest.as_str()).collect();
+        // The tasks are taken: without the counts, they are shown with all of their retries.
+        let used = self.attempts(&taken[0].process.queue, &digests).await.unwrap_or_default();
+        for (place, held) in taken.into_iter().enumerate() {
+            let used = used.get(place).copied().unwrap_or_default();
+            let lock = Lock { worker: pop.worker.clone(), token: held.process.token(), expires };
+            let remaining = i64::from(self.options.retries) - used;
+            let view = View { process: &held.process, task: &held.task, lock: lock.clone(), remaining };
+            let job = pop.whole.then(|| Box::new(view.job(self.options.retries)));
+            jobs.push(Popped {
+                jid: held.process.jid(),
+                klass: klass_of(&held.process.queue),
+                queue: held.process.queue,
+                payload: held.task,
+                priority: Priority::ZERO,
+                retries: self.options.retries,
+                remaining,
+                lock,
+                details: None,
+                job,
+            });
+        }
+    }
+
+    /// How often tasks of a queue failed.
+    pub(super) async fn attempts(
+        &self,
+        queue: &QueueName,
+        digests: &[&str],
+    ) -> Result<Vec<i64>, CallError> {
+        let key = self.names.attempts(queue.as_str());
+        let used: Vec<Option<i64>> = self.ask(&key, cmd("HMGET").arg(&key).arg(digests)).await?;
+        Ok(used.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// Keeps a worker from a queue for a while, because it has just returned a task whose handler failed: the
+    /// task is at the front, and would be taken again at once.
+    pub(super) fn pause(&self, name: WorkerName, queue: QueueName, attempts: u32) {
+        let doublings = attempts.saturating_sub(1).min(16);
+        let pause = (self.options.backoff * (1 << doublings)).min(PAUSE_MAX.max(self.options.backoff));
+        self.state.lock().pauses.insert((name, queue), Instant::now() + pause);
+    }
+}
