@@ -6,7 +6,8 @@ use geartrain_core::{Holder, Jid, QueueName, Refusal, StateName, Token, WorkerNa
 use redis::cmd;
 
 use super::keys::Keys;
-use super::session::{CallError, Session};
+use super::session::Session;
+use crate::layout::CallError;
 
 /// The record of an attempt. Its field is the job's id and the token: runs of one job may overlap, and each
 /// has a lease of its own.
@@ -47,12 +48,6 @@ pub(super) fn name_of(id: &str, token: Token) -> String {
 pub(super) fn parts_of(name: &str) -> Option<(&str, Token)> {
     let (id, token) = name.rsplit_once(':')?;
     Some((id, Token::new(token.parse().ok()?)))
-}
-
-/// A token that no other attempt has.
-pub(super) fn new_token() -> Token {
-    // The lower half of such an id is 62 random bits and a constant.
-    Token::new(uuid::Uuid::now_v7().as_u64_pair().1)
 }
 
 impl Session {

@@ -7,8 +7,9 @@ use geartrain_core::{
 };
 
 use super::put::{self, NewJob};
-use super::session::{CallError, Session, unsupported};
+use super::session::{Session, unsupported};
 use super::{canonical, cron};
+use crate::layout::CallError;
 
 impl Session {
     /// Inserts a recurring job. Its id is that of its content, whatever the template's.
