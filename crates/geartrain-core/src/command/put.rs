@@ -107,4 +107,6 @@ pub enum PutReply {
         /// The job's id.
         jid: Jid,
     },
+    /// The job has no id while it waits, as in Worqr: it is known by its queue and its payload.
+    Unnamed,
 }

@@ -17,18 +17,28 @@ local function is_own(member) return string.sub(member, 1, #worker + 1) == worke
 
 -- A process set that is named by its queue alone does not say whose processes it has. Another worker of that
 -- queue, if it is alive, fails this one itself.
+local is_left = false
 if ARGV[5] ~= '1' then
   for _, other in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     if other ~= worker and (redis.call('EXISTS', prefix .. 'workerTimers:' .. other) == 1
         or redis.call('SISMEMBER', KEYS[3], other) == 1) then
+      local queues = prefix .. 'workingQueues:' .. other
       for _, member in ipairs(members) do
-        local queues = prefix .. 'workingQueues:' .. other
-        if not is_own(member) and not wrong_type(queues, 'set')
-            and redis.call('SISMEMBER', queues, member) == 1 then
-          return { 'left', {}, {} }
-        end
+        is_left = is_left or not is_own(member) and not wrong_type(queues, 'set')
+          and redis.call('SISMEMBER', queues, member) == 1
       end
     end
+  end
+end
+
+-- Worqr's design registers the queue, but names the process set by the worker too.
+local sets = {}
+for _, member in ipairs(members) do
+  if is_own(member) then
+    table.insert(sets, { member = member, name = member })
+  else
+    table.insert(sets, { member = member, name = worker .. '_' .. member })
+    if not is_left then table.insert(sets, { member = member, name = member }) end
   end
 end
 
@@ -38,8 +48,8 @@ local function check(key, kind)
   if wrong then table.insert(problems, (string.gsub(wrong.err, '^WRONGKEY ', ''))) end
   return not wrong
 end
-for _, member in ipairs(members) do
-  local set = prefix .. 'workingProcesses:' .. member
+for _, of in ipairs(sets) do
+  local member, set = of.member, prefix .. 'workingProcesses:' .. of.name
   if not check(set, 'set') then
     blocked[member] = true
   else
@@ -78,21 +88,17 @@ for _, process in ipairs(found) do
   redis.call('SREM', process.set, process.process)
 end
 
-local is_done = true
-for _, member in ipairs(members) do
-  if blocked[member] then
-    is_done = false
-  else
-    redis.call('SREM', KEYS[5], member)
+if not is_left then
+  local is_done = true
+  for _, member in ipairs(members) do
+    if blocked[member] then is_done = false else redis.call('SREM', KEYS[5], member) end
   end
-end
-if only == '' then
-  redis.call('DEL', KEYS[4])
-  if is_done then
-    for place = 1, 3 do redis.call('SREM', KEYS[place], worker) end
+  if only == '' then redis.call('DEL', KEYS[4]) end
+  for place = 1, 3 do
+    if only == '' and is_done then redis.call('SREM', KEYS[place], worker) end
   end
 end
 for queue in pairs(queues) do
   redis.call('PUBLISH', ARGV[1] .. '_' .. queue .. '_work', redis.call('LLEN', prefix .. 'queues:' .. queue))
 end
-return { 'failed', returned, problems }
+return { is_left and 'left' or 'failed', returned, problems }

@@ -13,9 +13,10 @@ for _, worker in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     or redis.call('SISMEMBER', KEYS[2], worker) == 1
   local work, own = members(prefix .. 'workingQueues:' .. worker), {}
   for _, member in ipairs(work) do
-    if string.sub(member, 1, #worker + 1) == worker .. '_' then
-      for _, process in ipairs(members(prefix .. 'workingProcesses:' .. member)) do table.insert(own, process) end
-    end
+    -- Worqr's design registers the queue, but names the process set by the worker too.
+    local is_own = string.sub(member, 1, #worker + 1) == worker .. '_'
+    local set = is_own and member or worker .. '_' .. member
+    for _, process in ipairs(members(prefix .. 'workingProcesses:' .. set)) do table.insert(own, process) end
   end
   table.insert(all, { worker, alive and 1 or 0, work, own })
 end

@@ -57,6 +57,12 @@ pub(crate) trait Layout: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<(bool, Option<Timestamp>), CallError>> + Send;
 
+    /// Notified when there may be something to pop, from the moment of the call on. A layout without notices is
+    /// only looked at now and then.
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Queues a job again that did not reach its caller.
     fn release(&self, release: &Release) -> impl Future<Output = Result<(), CallError>> + Send;
 }
@@ -117,10 +123,11 @@ impl<L: Layout> Host<L> {
             self.spawn(async move {
                 let mut looks = Looks::new(wait);
                 let popped = loop {
+                    let notified = layout.notified();
                     let now = layout.shared().clock.now();
                     match layout.pop(&pop, now).await {
                         Ok((reply, next)) if reply.jobs.is_empty() && pop.count.get() > 0 => {
-                            if !looks.pause(&*layout, now, next, to.closed()).await {
+                            if !looks.pause(&*layout, now, next, notified, to.closed()).await {
                                 break Ok(reply);
                             }
                         }
@@ -148,10 +155,11 @@ impl<L: Layout> Host<L> {
             self.spawn(async move {
                 let mut looks = Looks::new(wait);
                 let ready = loop {
+                    let notified = layout.notified();
                     let now = layout.shared().clock.now();
                     match layout.ready(&queues, now).await {
                         Ok((false, next)) => {
-                            if !looks.pause(&*layout, now, next, to.closed()).await {
+                            if !looks.pause(&*layout, now, next, notified, to.closed()).await {
                                 break Ok(false);
                             }
                         }
@@ -258,6 +266,7 @@ impl Looks {
         layout: &L,
         looked: Timestamp,
         next: Option<Timestamp>,
+        notified: impl Future<Output = ()>,
         gone: impl Future<Output = ()>,
     ) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
@@ -266,6 +275,7 @@ impl Looks {
         }
         tokio::select! {
             () = layout.shared().timer(pause(looked, next).min(left)) => true,
+            () = notified => true,
             () = gone => false,
         }
     }

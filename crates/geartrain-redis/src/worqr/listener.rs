@@ -173,7 +173,9 @@ impl ListenerTask {
     fn received(&self, push: PushInfo) {
         let is_pattern = push.kind == PushKind::PMessage;
         let data = match (&push.kind, &push.data[..]) {
-            (PushKind::Message, [channel, text]) | (PushKind::PMessage, [_, channel, text]) => (channel, text),
+            (PushKind::Message, [channel, text]) | (PushKind::PMessage, [_, channel, text]) => {
+                (channel, text)
+            }
             _ => return,
         };
         let (Value::BulkString(channel), Value::BulkString(text)) = data else { return };

@@ -62,7 +62,8 @@ fn result_text(result: &JobResult) -> Option<String> {
         return None;
     }
     let is_json = |text: &str| {
-        !text.starts_with('"') && serde_json::from_str::<&RawValue>(text).is_ok_and(|value| value.get() == text)
+        !text.starts_with('"')
+            && serde_json::from_str::<&RawValue>(text).is_ok_and(|value| value.get() == text)
     };
     let text = String::from_utf8_lossy(bytes);
     Some(if is_json(&text) { text.into_owned() } else { serde_json::json!(text).to_string() })

@@ -44,7 +44,7 @@ use geartrain_core::{
 
 use crate::connection::ConnectionError;
 use crate::driver::Shared;
-use crate::layout::{CallError, Gone, Host, Layout};
+use crate::layout::{CallError, Host, Layout};
 use listener::{Listener, ListenerTask};
 use session::{NAME, Session};
 use streams::{WorqrEvents, WorqrResults};
@@ -114,12 +114,21 @@ impl Layout for Session {
         self.run_call(call).await
     }
 
-    async fn pop(&self, pop: &Pop, wait: Duration, gone: Gone<'_>) -> Result<PopReply, CallError> {
-        self.pop_or_wait(pop, wait, gone).await
+    async fn pop(&self, pop: &Pop, now: Timestamp) -> Result<(PopReply, Option<Timestamp>), CallError> {
+        Ok((self.pop_now(pop).await?, self.pause_end(pop, now)))
     }
 
-    async fn ready(&self, queues: &[QueueName], wait: Duration) -> Result<bool, CallError> {
-        self.ready_or_wait(queues, wait).await
+    async fn ready(
+        &self,
+        queues: &[QueueName],
+        _: Timestamp,
+    ) -> Result<(bool, Option<Timestamp>), CallError> {
+        Ok((self.is_ready(queues).await?, None))
+    }
+
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        // From now on, and not from the first poll on.
+        self.work.notified()
     }
 
     async fn release(&self, release: &Release) -> Result<(), CallError> {
@@ -166,7 +175,9 @@ impl Backend for WorqrBackend {
 
     fn open_result_stream(&self, stream_id: u64) -> Pending<'_, Box<dyn ResultStream>> {
         let session = self.host.layout.clone();
-        Box::pin(async move { Ok(Box::new(WorqrResults::open(session, stream_id)?) as Box<dyn ResultStream>) })
+        Box::pin(
+            async move { Ok(Box::new(WorqrResults::open(session, stream_id)?) as Box<dyn ResultStream>) },
+        )
     }
 }
 

@@ -162,7 +162,8 @@ pub(super) fn new_worker_id(name: &WorkerName) -> Result<String, Refusal> {
 pub(super) fn is_worker_of(id: &str, name: &str) -> bool {
     let made = |id: &str| {
         let (of, suffix) = id.rsplit_once('.')?;
-        (of == name && suffix.len() == SUFFIX && suffix.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(())
+        (of == name && suffix.len() == SUFFIX && suffix.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            .then_some(())
     };
     id == name || made(id).is_some()
 }

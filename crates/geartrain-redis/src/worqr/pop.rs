@@ -1,10 +1,10 @@
 //! Taking tasks: a worker of this process moves them from the front of a queue into processes of its own.
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
-    Klass, Lock, Payload, Pop, PopOrder, PopReply, Popped, Priority, QueueName, Seconds, WorkerName,
+    Klass, Lock, Payload, Pop, PopOrder, PopReply, Popped, Priority, QueueName, Seconds, Timestamp,
+    WorkerName,
 };
 use redis::cmd;
 
@@ -12,80 +12,36 @@ use super::names::{Notice, Process, check_queue, digest};
 use super::read::{View, klass_of};
 use super::script;
 use super::session::{Held, Session};
-use crate::layout::{CallError, Gone, check_queues};
+use crate::layout::{CallError, check_queues};
 
-/// The longest time between two looks: native workers publish nothing when they return a task.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The most tasks that one script takes.
 const TAKE_MAX: usize = 256;
 /// The longest pause after a returned task.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Session {
-    /// Pops jobs. If there are none, looks again until `wait` is over or the caller is gone.
-    pub(super) async fn pop_or_wait(
-        &self,
-        pop: &Pop,
-        wait: Duration,
-        mut gone: Gone<'_>,
-    ) -> Result<PopReply, CallError> {
-        let until = Instant::now() + wait;
-        loop {
-            let mut woken = pin!(self.work.notified());
-            // Before the look, so that no notice is missed after it.
-            woken.as_mut().enable();
-            let reply = self.pop_now(pop).await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if !reply.jobs.is_empty() || left.is_zero() || pop.count.get() == 0 {
-                return Ok(reply);
-            }
-            let next = self.next_look(pop);
-            tokio::select! {
-                () = woken => {}
-                () = self.shared.timer(next.min(left)) => {}
-                () = gone.as_mut() => return Ok(reply),
-            }
-        }
-    }
-
-    /// Waits until one of the queues has a task.
-    pub(super) async fn ready_or_wait(
-        &self,
-        queues: &[QueueName],
-        wait: Duration,
-    ) -> Result<bool, CallError> {
+    /// Whether one of the queues has a task.
+    pub(super) async fn is_ready(&self, queues: &[QueueName]) -> Result<bool, CallError> {
         check_queues(queues)?;
         queues.iter().try_for_each(check_queue)?;
         let channel = |queue: &QueueName| self.names.channel(queue.as_str(), Notice::Work);
         self.listener.subscribe(queues.iter().map(channel).collect()).await;
-        let until = Instant::now() + wait;
-        loop {
-            let mut woken = pin!(self.work.notified());
-            woken.as_mut().enable();
-            for queue in queues {
-                if self.waiting(queue).await? > 0 {
-                    return Ok(true);
-                }
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            tokio::select! {
-                () = woken => {}
-                () = self.shared.timer(POLL_INTERVAL.min(left)) => {}
+        for queue in queues {
+            if self.waiting(queue).await? > 0 {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
-    /// How long to wait for the next look: less than the usual time if a pause ends before.
-    fn next_look(&self, pop: &Pop) -> Duration {
+    /// When the first pause of a worker ends that keeps it from one of the queues.
+    pub(super) fn pause_end(&self, pop: &Pop, now: Timestamp) -> Option<Timestamp> {
         let state = self.state.lock();
         let ends = pop.queues.iter().filter_map(|queue| {
             let end = state.pauses.get(&(pop.worker.clone(), queue.clone()))?;
-            Some(end.saturating_duration_since(Instant::now()))
+            Some(now + Seconds::from(end.saturating_duration_since(Instant::now())))
         });
-        ends.fold(POLL_INTERVAL, Duration::min)
+        ends.min_by(|one, other| one.get().total_cmp(&other.get()))
     }
 
     pub(super) async fn pop_now(&self, pop: &Pop) -> Result<PopReply, CallError> {
@@ -228,11 +184,7 @@ impl Session {
     }
 
     /// How often tasks of a queue failed.
-    pub(super) async fn attempts(
-        &self,
-        queue: &QueueName,
-        digests: &[&str],
-    ) -> Result<Vec<i64>, CallError> {
+    pub(super) async fn attempts(&self, queue: &QueueName, digests: &[&str]) -> Result<Vec<i64>, CallError> {
         let key = self.names.attempts(queue.as_str());
         let used: Vec<Option<i64>> = self.ask(&key, cmd("HMGET").arg(&key).arg(digests)).await?;
         Ok(used.into_iter().map(Option::unwrap_or_default).collect())

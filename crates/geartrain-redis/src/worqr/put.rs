@@ -1,8 +1,8 @@
 //! Enqueueing: the payload goes into the queue as it is.
 
 use geartrain_core::{
-    Answer, Call, Command, Existing, PAYLOAD_BYTES_MAX, Payload, Put, PutOptions, PutReply,
-    QueueName, Refusal, Reply, Seconds,
+    Answer, Call, Command, Existing, PAYLOAD_BYTES_MAX, Payload, Put, PutOptions, PutReply, QueueName,
+    Refusal, Reply, Seconds,
 };
 
 use super::names::{Notice, check_queue, check_unique, digest};

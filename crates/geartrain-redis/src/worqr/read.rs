@@ -70,7 +70,8 @@ impl Session {
                 };
                 shared.insert(process.queue.clone(), members.into_iter().collect());
             }
-            let is_running = own.contains(process.id.as_str()) || shared[&process.queue].contains(&process.id);
+            let is_running =
+                own.contains(process.id.as_str()) || shared[&process.queue].contains(&process.id);
             let of = found.entry(process.queue.clone()).or_default();
             if is_running { of.running.push(process) } else { of.stalled.push(process) }
         }
@@ -215,9 +216,12 @@ impl Session {
 
     pub(super) async fn worker_jobs(&self, name: &WorkerName) -> Result<WorkerJobsReply, CallError> {
         // A worker of this process asks often.
-        if let Some(worker) = self.state.lock().workers.get(name) {
+        let own = {
             let state = self.state.lock();
-            let jobs = state.held_by(&worker.id).iter().filter_map(|id| Jid::new(id).ok()).collect();
+            state.workers.get(name).map(|worker| state.held_by(&worker.id))
+        };
+        if let Some(held) = own {
+            let jobs = held.iter().filter_map(|id| Jid::new(id).ok()).collect();
             return Ok(WorkerJobsReply { jobs, stalled: Vec::new() });
         }
         let mut reply = WorkerJobsReply::default();

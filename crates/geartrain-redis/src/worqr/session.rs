@@ -199,8 +199,7 @@ impl Session {
     pub(super) async fn workers(&self) -> Result<Vec<Worker>, CallError> {
         let (workers, permanent) = (self.names.workers(), self.names.permanent());
         type Row = (Vec<u8>, i64, Vec<Vec<u8>>, Vec<Vec<u8>>);
-        let rows: Vec<Row> =
-            self.run(&script::SURVEY, &[&workers, &permanent], self.names.prefix()).await?;
+        let rows: Vec<Row> = self.run(&script::SURVEY, &[&workers, &permanent], self.names.prefix()).await?;
         let worker = |(id, alive, members, processes)| Worker {
             id: text(id),
             is_alive: alive == 1,

@@ -136,7 +136,10 @@ mod tests {
         assert_eq!(url.redis, redis);
         let options = url.options;
         assert_eq!((options.names().prefix(), options.retries, options.native_sets), ("a.b", 0, true));
-        assert_eq!((options.heartbeat, options.reap), (Duration::from_millis(200), Duration::from_millis(100)));
+        assert_eq!(
+            (options.heartbeat, options.reap),
+            (Duration::from_millis(200), Duration::from_millis(100))
+        );
         let plain: WorqrUrl = "worqr+valkey+sentinel://a,b/main".parse().expect("it is valid");
         assert_eq!(plain.options.names().prefix(), "worqr");
         assert_eq!(plain.options.timer, Duration::from_secs(3));
@@ -149,14 +152,8 @@ mod tests {
             ("redis://h", "write it as worqr+redis://HOST:PORT"),
             ("worqr+redis+cluster://h", "the keys of Worqr cannot share a slot of a Cluster"),
             ("worqr+redis://h?replicas=1", "Worqr's writes wait for no replicas"),
-            (
-                "worqr+redis://h?prefix=my_app",
-                BAD_PREFIX,
-            ),
-            (
-                "worqr+redis://h?prefix=",
-                BAD_PREFIX,
-            ),
+            ("worqr+redis://h?prefix=my_app", BAD_PREFIX),
+            ("worqr+redis://h?prefix=", BAD_PREFIX),
             ("worqr+redis://h?retries=-1", "retries is a number"),
             ("worqr+redis://h?timer=2&heartbeat=1", "heartbeat is at most a third of timer"),
             (

@@ -101,8 +101,7 @@ impl Session {
     }
 
     async fn renew_all(&self) {
-        let ids: Vec<String> =
-            self.state.lock().workers.values().map(|worker| worker.id.clone()).collect();
+        let ids: Vec<String> = self.state.lock().workers.values().map(|worker| worker.id.clone()).collect();
         for id in ids {
             match self.renew(&id).await {
                 Ok(true) => {}
@@ -126,7 +125,11 @@ impl Session {
             held.iter().for_each(|process| state.forget(process));
             held
         };
-        tracing::warn!(worker = id, jobs = held.len(), "the timer of this worker ran out: its locks are lost");
+        tracing::warn!(
+            worker = id,
+            jobs = held.len(),
+            "the timer of this worker ran out: its locks are lost"
+        );
         if let Err(error) = self.fail_own(id, "", &held).await {
             tracing::debug!(?error, "cannot return the tasks of this worker: others do");
         }
@@ -186,7 +189,9 @@ impl Session {
     /// Fails the workers of a name or an ID now, alive or not. Returns the processes whose tasks were returned.
     pub(super) async fn worker_lost(&self, name: &WorkerName) -> Result<Vec<Process>, CallError> {
         let mut returned = Vec::new();
-        for worker in self.workers().await?.into_iter().filter(|worker| is_worker_of(&worker.id, name.as_str())) {
+        for worker in
+            self.workers().await?.into_iter().filter(|worker| is_worker_of(&worker.id, name.as_str()))
+        {
             let failed = self.fail_worker(&worker.id, true, "", None).await?;
             if failed.is_left {
                 let why = format!(
@@ -206,8 +211,11 @@ impl Session {
         check_queue(queue)?;
         let (id, held) = {
             let mut state = self.state.lock();
-            let worker = state.workers.get_mut(name).filter(|worker| worker.queues.remove(queue));
-            let Some(id) = worker.map(|worker| worker.id.clone()) else { return Err(not_working(name).into()) };
+            let worker = state.workers.get_mut(name);
+            let id = worker.and_then(|worker| worker.queues.remove(queue).then(|| worker.id.clone()));
+            let Some(id) = id else {
+                return Err(not_working(name).into());
+            };
             let mut held = state.held_by(&id);
             held.retain(|process| state.held[process].process.queue == *queue);
             held.iter().for_each(|process| state.forget(process));
