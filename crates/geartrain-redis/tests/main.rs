@@ -18,4 +18,5 @@ mod script;
 mod subscriptions;
 mod support;
 mod workkit;
+mod worqr;
 mod wrong_types;

@@ -91,11 +91,13 @@ impl Session {
 
     /// The key of the set that a process is in.
     fn set_of(&self, held: &Holding) -> String {
-        let member = match &held.worker {
-            Some(worker) => self.member(worker, &held.process.queue),
-            None => held.process.queue.to_string(),
-        };
-        self.names.processes(&member)
+        let queue = &held.process.queue;
+        self.names.processes(&match &held.worker {
+            Some(worker) if held.name.is_some() => self.member(worker, queue),
+            // Found in a set of its own.
+            Some(worker) => format!("{worker}_{queue}"),
+            None => queue.to_string(),
+        })
     }
 
     /// Extends the lock of all processes of the worker, which is its timer.
