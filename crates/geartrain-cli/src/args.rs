@@ -263,7 +263,7 @@ const EXAMPLES: &str = r#"Examples:
   geartrain complete JID --token TOKEN
 
 URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:,
-workkit+redis://HOST:PORT (WorkKit schedules)
+workkit+redis://HOST:PORT (WorkKit schedules), worqr+redis://HOST:PORT (Worqr's queues)
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain help COMMAND` for more about a command."#;
 
@@ -434,6 +434,7 @@ mod tests {
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
             ("docs/workers.md", include_str!("../../../docs/workers.md")),
             ("docs/workkit.md", include_str!("../../../docs/workkit.md")),
+            ("docs/worqr.md", include_str!("../../../docs/worqr.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

@@ -9,6 +9,8 @@ use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 #[cfg(feature = "redis")]
 use geartrain_redis::workkit::{WorkKitBackend, WorkKitUrl};
 #[cfg(feature = "redis")]
+use geartrain_redis::worqr::{WorqrBackend, WorqrUrl};
+#[cfg(feature = "redis")]
 use geartrain_redis::{RedisBackend, RedisUrl};
 #[cfg(feature = "embedded")]
 use geartrain_store::SyncMode;
@@ -25,6 +27,7 @@ use crate::{Client, Error};
 /// | `embedded:DIR`, or a path with a slash in it | in this process, stored in a directory | `embedded` |
 /// | `redis://HOST:PORT` and the other forms of `RedisUrl` | on a geartrain server, a Redis or a Valkey | `redis` |
 /// | `workkit+redis://HOST:PORT`, see `WorkKitUrl` | WorkKit schedules on a Redis or a Valkey, within WorkKit's limits | `redis` |
+/// | `worqr+redis://HOST:PORT`, see `WorqrUrl` | Worqr's queues on a Redis or a Valkey, within Worqr's limits | `redis` |
 /// | `gearman://HOST:PORT,HOST:PORT`, see `GearmanUrl` | on one or more Gearman servers, within their protocol's limits | `gearman` |
 ///
 /// A URL whose feature is disabled gives [`Error::FeatureDisabled`], which names the feature.
@@ -44,7 +47,7 @@ use crate::{Client, Error};
 /// let error = geartrain::connect("carrier-pigeon:").await.err().expect("there is no such scheme");
 /// assert_eq!(
 ///     error.to_string(),
-///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"#
+///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, workkit+redis://HOST:PORT, worqr+redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"#
 /// );
 /// # });
 /// ```
@@ -110,6 +113,8 @@ async fn connect_with(url: &str, events_held_max: usize) -> Result<Client, Error
         Target::Redis(url) => client(&url, RedisBackend::connect(url.clone()).await),
         #[cfg(feature = "redis")]
         Target::WorkKit(url) => client(&url, WorkKitBackend::connect(url.clone()).await),
+        #[cfg(feature = "redis")]
+        Target::Worqr(url) => client(&url, WorqrBackend::connect(url.clone()).await),
         #[cfg(feature = "gearman")]
         Target::Gearman(url) => client(&url, GearmanBackend::connect(url.clone()).await),
     }
@@ -156,6 +161,9 @@ pub enum Target {
     /// WorkKit schedules on a Redis or a Valkey.
     #[cfg(feature = "redis")]
     WorkKit(WorkKitUrl),
+    /// Worqr's queues on a Redis or a Valkey.
+    #[cfg(feature = "redis")]
+    Worqr(WorqrUrl),
     /// On one or more Gearman servers.
     #[cfg(feature = "gearman")]
     Gearman(GearmanUrl),
@@ -167,6 +175,7 @@ enum Kind {
     Directory,
     Redis,
     WorkKit,
+    Worqr,
     Gearman,
 }
 
@@ -179,6 +188,7 @@ impl Kind {
             Some((scheme, _)) => match scheme.split('+').next() {
                 Some("redis" | "rediss" | "valkey" | "valkeys") => Some(Kind::Redis),
                 Some("workkit") => Some(Kind::WorkKit),
+                Some("worqr") => Some(Kind::Worqr),
                 Some("gearman" | "gearmans") => Some(Kind::Gearman),
                 // An unknown scheme is not taken for a directory.
                 _ => None,
@@ -202,7 +212,10 @@ impl Target {
         #[cfg(feature = "redis")]
         let bad_redis_url = |bad: geartrain_redis::BadUrl| wrong(bad.why());
         let Some(kind) = Kind::of(url) else {
-            return Err(wrong("use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"));
+            return Err(wrong(
+                "use redis://HOST:PORT, workkit+redis://HOST:PORT, worqr+redis://HOST:PORT, gearman://HOST:PORT, \
+                 embedded:DIR or memory:",
+            ));
         };
         match kind {
             #[cfg(feature = "embedded")]
@@ -216,6 +229,8 @@ impl Target {
             Kind::Redis => url.parse().map(Target::Redis).map_err(bad_redis_url),
             #[cfg(feature = "redis")]
             Kind::WorkKit => url.parse().map(Target::WorkKit).map_err(bad_redis_url),
+            #[cfg(feature = "redis")]
+            Kind::Worqr => url.parse().map(Target::Worqr).map_err(bad_redis_url),
             #[cfg(feature = "gearman")]
             Kind::Gearman => url
                 .parse()
@@ -224,7 +239,7 @@ impl Target {
             #[cfg(not(feature = "embedded"))]
             Kind::Memory | Kind::Directory => Err(disabled("embedded")),
             #[cfg(not(feature = "redis"))]
-            Kind::Redis | Kind::WorkKit => Err(disabled("redis")),
+            Kind::Redis | Kind::WorkKit | Kind::Worqr => Err(disabled("redis")),
             #[cfg(not(feature = "gearman"))]
             Kind::Gearman => Err(disabled("gearman")),
         }
@@ -255,6 +270,8 @@ impl std::fmt::Display for Target {
             Target::Redis(ref url) => url.fmt(f),
             #[cfg(feature = "redis")]
             Target::WorkKit(ref url) => url.fmt(f),
+            #[cfg(feature = "redis")]
+            Target::Worqr(ref url) => url.fmt(f),
             #[cfg(feature = "gearman")]
             Target::Gearman(ref url) => url.fmt(f),
         }
@@ -284,6 +301,7 @@ mod tests {
             ("rediss+cluster://h", "redis", cfg!(feature = "redis")),
             ("valkey+sentinel://h/main", "redis", cfg!(feature = "redis")),
             ("workkit+redis://h", "redis", cfg!(feature = "redis")),
+            ("worqr+redis://h", "redis", cfg!(feature = "redis")),
             ("gearman://h", "gearman", cfg!(feature = "gearman")),
             ("gearmans://h", "gearman", cfg!(feature = "gearman")),
         ] {

@@ -260,6 +260,7 @@ impl IntoFuture for PutRequest {
                 PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => {
                     Ok(jid)
                 }
+                PutReply::Unnamed => Ok(Jid::new(NO_JID)?),
                 _ => Ok(jid),
             }
         })

@@ -20,6 +20,7 @@ pub(super) async fn ping(url: &str, client: &Client, out: &mut Output<'_>) -> Do
         Target::Directory { directory, .. } => ("embedded", format!("embedded:{}", directory.display())),
         Target::Redis(url) => ("redis", url.to_string()),
         Target::WorkKit(url) => ("workkit", url.to_string()),
+        Target::Worqr(url) => ("worqr", url.to_string()),
         Target::Gearman(url) => ("gearman", url.to_string()),
         _ => ("other", url.to_owned()),
     };

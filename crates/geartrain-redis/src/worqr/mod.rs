@@ -51,9 +51,6 @@ use streams::{WorqrEvents, WorqrResults};
 
 pub use url::WorqrUrl;
 
-/// Stands for the id of a task where there must be one: a waiting task has none.
-pub const NO_JID: &str = "-";
-
 /// How long dropping the backend may block, if there are workers to be removed.
 const RETIRE_MAX: Duration = Duration::from_secs(1);
 
@@ -61,8 +58,8 @@ const RETIRE_MAX: Duration = Duration::from_secs(1);
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use geartrain_core::{Backend, Call, Jid, Klass, Put, QueueName};
-/// use geartrain_redis::worqr::{NO_JID, WorqrBackend};
+/// use geartrain_core::{Backend, Call, Jid, Klass, NO_JID, Put, QueueName};
+/// use geartrain_redis::worqr::WorqrBackend;
 /// let backend = WorqrBackend::connect("worqr+redis://127.0.0.1:6379".parse()?).await?;
 /// let (queue, klass) = (QueueName::new("mail")?, Klass::new("mail")?);
 /// // The jid does not matter: a task has none.

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use geartrain_core::{
-    Announcement, Capability, Jid, Job, JobState, Klass, Listing, Lock, Page, Payload, Priority, QlessView,
+    Announcement, Capability, Jid, Job, JobState, Klass, Listing, Lock, NO_JID, Page, Payload, Priority, QlessView,
     QueueCounts, QueueName, RollCall, Seconds, StatusReply, Timestamp, WorkerCounts, WorkerJobsReply,
     WorkerName,
 };
 use redis::cmd;
 
-use super::NO_JID;
 use super::names::{Process, check_queue, digest, is_worker_of};
 use super::session::{Session, Worker, texts, unsupported};
 use crate::layout::{CallError, bad_argument, keys_like};

@@ -6,13 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use geartrain_core::{
-    AttachReply, DetachScope, Event, FailedBy, Jid, JobEnding, JobResult, PositionedEvent, Put, QueueName,
+    AttachReply, DetachScope, Event, FailedBy, Jid, JobEnding, JobResult, NO_JID, PositionedEvent, Put, QueueName,
     Refusal, ResultStream, ResultStreamEnd, ResultWaiter, StreamItem, StreamMessage, Subscription,
     SubscriptionEnd, WorkerName,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::NO_JID;
 use super::listener::Message;
 use super::message::{Done, text_of};
 use super::names::Notice;
