@@ -24,3 +24,4 @@ mod shared;
 mod work;
 mod work_models;
 mod workkit;
+mod worqr;

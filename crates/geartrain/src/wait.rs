@@ -8,8 +8,8 @@ use futures_core::Stream;
 
 use crate::put::seconds;
 use crate::{
-    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult,
-    NO_JID, OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
+    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult, NO_JID,
+    OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
     ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage, timer,
 };
 

@@ -336,7 +336,8 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
 }
 
 /// The remark on a put whose job has no id.
-const UNNAMED: &str = "submitted; the job has no id while it waits, and is known by its queue and its payload";
+const UNNAMED: &str =
+    "submitted; the job has no id while it waits, and is known by its queue and its payload";
 
 /// None if no such option is given.
 fn put_options(args: OptionArgs) -> Option<Box<PutOptions>> {

@@ -18,7 +18,8 @@ pub(super) fn is_worqr(url: &str) -> bool {
 pub(super) async fn cancel(url: &str, args: CancelArgs, out: &mut Output<'_>) -> Done {
     args.bulk.check_unused()?;
     let Target::Worqr(url) = Target::of(url)? else {
-        let why = "--payload is for Worqr's queues, where jobs have no ids; elsewhere name them, or use --where";
+        let why =
+            "--payload is for Worqr's queues, where jobs have no ids; elsewhere name them, or use --where";
         return Err(Failure::Usage(why.to_owned()));
     };
     let Some(queue) = args.queue else { return Err(Failure::Usage("--payload needs --queue".to_owned())) };

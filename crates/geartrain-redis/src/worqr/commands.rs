@@ -1,6 +1,8 @@
 //! Command dispatch: what each command does in Worqr, or the refusal if it has no notion of it.
 
-use geartrain_core::{Call, Command, Refusal, Reply, StatusOf};
+use std::collections::BTreeMap;
+
+use geartrain_core::{Call, Command, Listed, Refusal, Reply, StatusOf};
 
 use super::names::Process;
 use super::session::{Session, unsupported};
@@ -57,6 +59,9 @@ impl Session {
                 let scope = detach.scope;
                 Reply::Detach(self.streams.lock().detach(|waiter| streams::has(scope, waiter)))
             }
+            // A task that failed for good is finished.
+            Command::Failures(_) => Reply::Failures(BTreeMap::new()),
+            Command::Failed(_) => Reply::Failed(Listed::default()),
             // Nothing is left of a cancelled task.
             Command::Canceled(_) => Reply::Canceled(None),
             other => return Err(refusal(&other).into()),
@@ -69,7 +74,7 @@ fn refusal(command: &Command) -> Refusal {
     unsupported(match command {
         Command::Cancel(_) => "cancel a job by its id: cancel all equal tasks by queue and payload",
         Command::Relock(_) => "lock a worker's jobs again",
-        Command::Unfail(_) | Command::Failures(_) | Command::Failed(_) => "keep failed tasks",
+        Command::Unfail(_) => "keep failed tasks",
         Command::SetPriority(_) | Command::PriorityCounts(_) => "order tasks by priority",
         Command::Depend(_) => "make a task depend on others",
         Command::Log(_) => "keep a task's history",

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use geartrain_core::{
-    Announcement, Capability, Jid, Job, JobState, Klass, Listing, Lock, NO_JID, Page, Payload, Priority, QlessView,
-    QueueCounts, QueueName, RollCall, Seconds, StatusReply, Timestamp, WorkerCounts, WorkerJobsReply,
-    WorkerName,
+    Announcement, Capability, Jid, Job, JobState, Klass, Listing, Lock, NO_JID, Page, Payload, Priority,
+    QlessView, QueueCounts, QueueName, RollCall, Seconds, StatusReply, Timestamp, WorkerCounts,
+    WorkerJobsReply, WorkerName,
 };
 use redis::cmd;
 

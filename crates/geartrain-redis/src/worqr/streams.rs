@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use geartrain_core::{
-    AttachReply, DetachScope, Event, FailedBy, Jid, JobEnding, JobResult, NO_JID, PositionedEvent, Put, QueueName,
-    Refusal, ResultStream, ResultStreamEnd, ResultWaiter, StreamItem, StreamMessage, Subscription,
+    AttachReply, DetachScope, Event, FailedBy, Jid, JobEnding, JobResult, NO_JID, PositionedEvent, Put,
+    QueueName, Refusal, ResultStream, ResultStreamEnd, ResultWaiter, StreamItem, StreamMessage, Subscription,
     SubscriptionEnd, WorkerName,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};

@@ -19,8 +19,6 @@ use pollster::block_on;
 
 use crate::peers::ask;
 
-/// Short timers, so that nothing waits for seconds.
-const QUICK: &str = "?timer=0.3&heartbeat=0.1&reap=0.1&backoff=0.05";
 /// A timer that does not run out in a test.
 const LONG: &str = "?timer=60&heartbeat=0.1&reap=0.1";
 /// A wait that ends before with an event.

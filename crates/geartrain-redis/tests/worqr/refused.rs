@@ -18,6 +18,8 @@ const SUPPORTED: &[&str] = &[
     "Complete",
     "Detach",
     "Fail",
+    "Failed",
+    "Failures",
     "Get",
     "GetMany",
     "Heartbeat",
