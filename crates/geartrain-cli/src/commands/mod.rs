@@ -147,8 +147,8 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
         Verb::Put(args) if args.nonce || workkit::is_workkit(&url) => workkit::put(&url, args, out).await,
-        Verb::Pop(args) if worqr::is_worqr(&url) => {
-            let args = work::PopArgs { has_short_locks: true, ..args };
+        Verb::Pop(mut args) if worqr::is_worqr(&url) => {
+            args.has_short_locks = true;
             work::pop(&geartrain::connect(&url).await?, args, out).await
         }
         Verb::Cancel(args) if args.is_by_payload() => worqr::cancel(&url, args, out).await,

@@ -10,7 +10,7 @@ use super::message::{self, Finish};
 use super::names::{Notice, Process, check_queue, digest, is_worker_of};
 use super::put::check_size;
 use super::script;
-use super::session::{Held, Session, unsupported};
+use super::session::{Held, Session, Unanswered, unsupported};
 use crate::layout::{CallError, bad_argument};
 
 /// The worker in messages about processes that belong to no known one.
@@ -114,6 +114,7 @@ impl Session {
             && !self.renew(worker).await?
         {
             self.declared_dead(worker).await;
+            self.state.lock().forget(&held.process.id);
             return Err(self.lost(&heartbeat.jid).into());
         }
         let key = self.names.process(&held.process.id);
@@ -230,13 +231,35 @@ impl Session {
     }
 
     async fn return_task(&self, held: &Holding, jid: &Jid) -> Result<(), CallError> {
-        let (names, queue) = (&self.names, held.process.queue.as_str());
-        let keys = [names.queue(queue), names.process(&held.process.id), self.set_of(held)];
+        let returned = self.return_process(&held.process, &self.set_of(held)).await?;
+        self.ended(held, jid, returned)
+    }
+
+    /// Returns the task of a process. False if there is none.
+    async fn return_process(&self, process: &Process, set: &str) -> Result<bool, CallError> {
+        let (names, queue) = (&self.names, process.queue.as_str());
+        let (list, key) = (names.queue(queue), names.process(&process.id));
         let channel = names.channel(queue, Notice::Work);
-        let keys = keys.each_ref().map(String::as_str);
-        let arguments = [held.process.id.as_str(), &channel];
-        let returned: i64 = self.run(&script::GIVE_BACK, &keys, &arguments[..]).await?;
-        self.ended(held, jid, returned == 1)
+        let arguments = [process.id.as_str(), &channel];
+        let returned: i64 = self.run(&script::GIVE_BACK, &[&list, &key, set], &arguments[..]).await?;
+        Ok(returned == 1)
+    }
+
+    /// Returns what takes without a reply may have taken: its worker is alive, so that nothing else would.
+    pub(super) async fn settle(&self) {
+        let unanswered = std::mem::take(&mut self.state.lock().unanswered);
+        for Unanswered { process, worker, looks } in unanswered {
+            let set = self.names.processes(&self.member(&worker, &process.queue));
+            let looks = match self.return_process(&process, &set).await {
+                Ok(true) => continue,
+                // A Redis that was frozen may execute the take later.
+                Ok(false) => looks - 1,
+                Err(_) => looks,
+            };
+            if looks > 0 {
+                self.state.lock().unanswered.push(Unanswered { process, worker, looks });
+            }
+        }
     }
 
     /// Finishes the processes of this process with a cancelled task. Their handlers are told by the next

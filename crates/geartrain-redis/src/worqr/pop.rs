@@ -11,11 +11,13 @@ use redis::cmd;
 use super::names::{Notice, Process, check_queue, digest};
 use super::read::{View, klass_of};
 use super::script;
-use super::session::{Held, Session};
+use super::session::{Held, Session, Unanswered};
 use crate::layout::{CallError, check_queues};
 
 /// The most tasks that one script takes.
 const TAKE_MAX: usize = 256;
+/// How often the tasks of a take without a reply are looked for.
+const LOOKS: u32 = 5;
 /// The longest pause after a returned task.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -122,7 +124,14 @@ impl Session {
             keys.extend(processes.iter().map(|process| self.names.process(&process.id)));
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             let ids: Vec<&str> = processes.iter().map(|process| process.id.as_str()).collect();
-            let tasks: Option<Vec<Vec<u8>>> = self.run(&script::TAKE, &keys, ids).await?;
+            let tasks = match self.run::<Option<Vec<Vec<u8>>>>(&script::TAKE, &keys, ids).await {
+                Err(error @ CallError::Connection(_)) => {
+                    let unanswered = |process| Unanswered { process, worker: worker.clone(), looks: LOOKS };
+                    self.state.lock().unanswered.extend(processes.into_iter().map(unanswered));
+                    return Err(error);
+                }
+                tasks => tasks?,
+            };
             let Some(tasks) = tasks else {
                 self.declared_dead(&worker).await;
                 continue;

@@ -53,8 +53,18 @@ pub(super) struct State {
     cancelled: VecDeque<String>,
     /// Until when a worker takes nothing from a queue.
     pub(super) pauses: HashMap<(WorkerName, QueueName), Instant>,
+    pub(super) unanswered: Vec<Unanswered>,
     /// Problems with keys that were logged.
     pub(super) problems: HashSet<String>,
+}
+
+/// A process of a take that got no reply, and so may be there.
+pub(super) struct Unanswered {
+    pub(super) process: Process,
+    /// The worker's ID.
+    pub(super) worker: String,
+    /// How often it is still looked for.
+    pub(super) looks: u32,
 }
 
 /// A worker of this process.

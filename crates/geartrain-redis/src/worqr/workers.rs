@@ -89,6 +89,7 @@ impl Session {
             self.shared.timer(renew.min(reap).saturating_duration_since(Instant::now())).await;
             if Instant::now() >= renew {
                 self.renew_all().await;
+                self.settle().await;
                 renew = Instant::now() + self.options.heartbeat;
             }
             if Instant::now() >= reap {

@@ -245,6 +245,22 @@ fn a_cancelled_pop_returns_its_task_at_once() {
 }
 
 #[test]
+fn what_a_take_without_a_reply_took_goes_back() {
+    let redis = RedisServer::start(&[]);
+    let backend = worqr(&redis, &format!("{LONG}&patience=1"));
+    put_all(&*backend, &["1", "2"]);
+    let job = take(&*backend, 1).remove(0);
+    redis.freeze();
+    assert!(block_on(backend.execute(vec![Call::from(pop(1))])).is_err());
+    redis.thaw();
+    run(&*backend, heartbeat(&job)).unwrap();
+    let other = worqr(&redis, LONG);
+    let other_pop = Pop { worker: worker("w2"), ..pop(1) };
+    assert_eq!(tasks(&block_on(other.pop_or_wait(other_pop, limit())).unwrap().jobs), ["2"]);
+    run(&*backend, complete(&job)).unwrap();
+}
+
+#[test]
 fn native_sets_are_those_of_the_release() {
     let redis = RedisServer::start(&[]);
     let backend = worqr(&redis, &format!("{LONG}&native_sets=true"));
