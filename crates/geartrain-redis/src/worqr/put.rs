@@ -8,7 +8,7 @@ use geartrain_core::{
 use super::names::{Notice, check_queue, check_unique, digest};
 use super::script;
 use super::session::{Session, unsupported};
-use super::streams::Waiter;
+use super::streams::AwaitedTask;
 use crate::layout::{CallError, bad_argument};
 
 /// The most tasks, and the most of their bytes, that one script adds.
@@ -28,7 +28,7 @@ impl Session {
         let waiter = options.and_then(|options| options.attach);
         if let Some(waiter) = waiter {
             self.listen_for_end(&put.queue).await;
-            let waiter = Waiter::new(waiter, put);
+            let waiter = AwaitedTask::new(waiter, put);
             self.streams.lock().attach(waiter)?;
         }
         let unique = options.is_some_and(|options| options.unique.is_some());

@@ -19,17 +19,17 @@ use super::session::{Session, unsupported};
 use crate::layout::bad_argument;
 
 /// A submission that waits for a task of its text: the first one that is finished.
-pub(super) struct Waiter {
+pub(super) struct AwaitedTask {
     waiter: ResultWaiter,
     jid: Jid,
     queue: QueueName,
     task: String,
 }
 
-impl Waiter {
-    pub(super) fn new(waiter: ResultWaiter, put: &Put) -> Waiter {
+impl AwaitedTask {
+    pub(super) fn new(waiter: ResultWaiter, put: &Put) -> AwaitedTask {
         let task = text_of(put.payload.bytes());
-        Waiter { waiter, jid: put.jid.clone(), queue: put.queue.clone(), task }
+        AwaitedTask { waiter, jid: put.jid.clone(), queue: put.queue.clone(), task }
     }
 }
 
@@ -37,11 +37,11 @@ impl Waiter {
 #[derive(Default)]
 pub(super) struct Streams {
     open: HashMap<u64, flume::Sender<StreamMessage>>,
-    waiters: Vec<Waiter>,
+    waiters: Vec<AwaitedTask>,
 }
 
 impl Streams {
-    pub(super) fn attach(&mut self, waiter: Waiter) -> Result<(), Refusal> {
+    pub(super) fn attach(&mut self, waiter: AwaitedTask) -> Result<(), Refusal> {
         if !self.open.contains_key(&waiter.waiter.stream_id) {
             return Err(bad_argument("attach", "must name an open result stream"));
         }
@@ -69,7 +69,7 @@ impl Streams {
     pub(super) fn done(&mut self, queue: &QueueName, message: &[u8]) {
         let Some(done) = Done::parse(message) else { return };
         let Some(task) = &done.task else { return };
-        let waits = |known: &Waiter| known.queue == *queue && known.task == *task;
+        let waits = |known: &AwaitedTask| known.queue == *queue && known.task == *task;
         if let Some(place) = self.waiters.iter().position(waits) {
             let (ending, result) = done.ending();
             let waiter = self.waiters.remove(place);
@@ -88,7 +88,7 @@ impl Streams {
         self.end_all(|known| known.queue == *queue);
     }
 
-    fn end_all(&mut self, is_meant: impl Fn(&Waiter) -> bool) {
+    fn end_all(&mut self, is_meant: impl Fn(&AwaitedTask) -> bool) {
         let (ended, kept) = std::mem::take(&mut self.waiters).into_iter().partition(is_meant);
         self.waiters = kept;
         for waiter in ended {
@@ -96,7 +96,7 @@ impl Streams {
         }
     }
 
-    fn end(&self, Waiter { waiter, jid, .. }: Waiter, ending: JobEnding, result: JobResult) {
+    fn end(&self, AwaitedTask { waiter, jid, .. }: AwaitedTask, ending: JobEnding, result: JobResult) {
         if let Some(stream) = self.open.get(&waiter.stream_id) {
             // Fails if the stream is being dropped.
             let _ = stream.send(StreamMessage { waiter, jid, item: StreamItem::Ended(ending, result) });
