@@ -103,8 +103,10 @@ async fn handlers_are_told_that_a_task_is_cancelled_or_its_lock_lost() {
     let (_, other) = connect(&redis).await;
     let lost = WorkerLost { worker: WorkerName::new("w1").unwrap(), evidence: None };
     assert_eq!(other.run(lost).await.unwrap().len(), 1);
-    assert_eq!(next().await, ("second".to_owned(), Some(Interruption::LockLost)));
-    assert_eq!(next().await, ("second".to_owned(), None), "it goes on under another ID");
+    // It goes on under another ID, maybe before the handler is told.
+    let mut both = [next().await.1, next().await.1];
+    both.sort_by_key(Option::is_some);
+    assert_eq!(both, [None, Some(Interruption::LockLost)]);
     stop.send(()).unwrap();
     let report = working.await.unwrap().unwrap();
     assert_eq!((report.completed, report.lost), (1, 2));
