@@ -263,7 +263,8 @@ const EXAMPLES: &str = r#"Examples:
   geartrain complete JID --token TOKEN
 
 URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:,
-gearmonkey+redis://HOST:PORT (GearMonkey functions), workkit+redis://HOST:PORT (WorkKit schedules)
+gearmonkey+redis://HOST:PORT (GearMonkey functions), workkit+redis://HOST:PORT (WorkKit schedules),
+worqr+redis://HOST:PORT (Worqr's queues)
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain help COMMAND` for more about a command."#;
 
@@ -435,6 +436,7 @@ mod tests {
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
             ("docs/workers.md", include_str!("../../../docs/workers.md")),
             ("docs/workkit.md", include_str!("../../../docs/workkit.md")),
+            ("docs/worqr.md", include_str!("../../../docs/worqr.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

@@ -79,7 +79,7 @@ fn read_file(path: &Path) -> Result<Password, String> {
 /// Adds the password to a URL of RESP that has none.
 pub(crate) fn add_to(url: &str, password: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let layouts = ["gearmonkey+", "workkit+"];
+    let layouts = ["gearmonkey+", "workkit+", "worqr+"];
     let system = layouts.iter().find_map(|layout| scheme.strip_prefix(layout)).unwrap_or(scheme);
     if !system.starts_with("redis") && !system.starts_with("valkey") {
         return url.to_owned();
@@ -153,6 +153,7 @@ mod tests {
             ("redis://:own@h", "redis://:own@h"),
             ("gearmonkey+redis://h", "gearmonkey+redis://:a%40%2Fb@h"),
             ("workkit+redis://h?all=true", "workkit+redis://:a%40%2Fb@h?all=true"),
+            ("worqr+rediss://h", "worqr+rediss://:a%40%2Fb@h"),
             ("gearman://h", "gearman://h"),
             ("embedded:data", "embedded:data"),
             ("memory:", "memory:"),

@@ -62,7 +62,8 @@ fn the_table_of_operations_is_true() {
     let layout = |name, url, klass, payload, jid| Layout { name, url, klass, payload, jid };
     let port = gearmand.port();
     // A database each, because the keys of some layouts have no prefix.
-    let on_redis = |name: &str, database: u8| format!("{name}+{}/{database}", redis.url().trim_end_matches('/'));
+    let on_redis =
+        |name: &str, database: u8| format!("{name}+{}/{database}", redis.url().trim_end_matches('/'));
     let layouts = [
         layout("gearman", format!("gearman://127.0.0.1:{port}"), "q", "{}", "H:a:1"),
         layout("gearmonkey", on_redis("gearmonkey", 1), "q", "{}", "q:999"),

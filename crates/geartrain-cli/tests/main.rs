@@ -26,3 +26,4 @@ mod shared;
 mod work;
 mod work_models;
 mod workkit;
+mod worqr;

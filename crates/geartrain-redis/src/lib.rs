@@ -17,6 +17,7 @@ mod subscriber;
 mod tls_files;
 mod url;
 pub mod workkit;
+pub mod worqr;
 
 pub use connection::ConnectionError;
 pub use driver::RedisBackend;

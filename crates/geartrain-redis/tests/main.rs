@@ -19,4 +19,5 @@ mod script;
 mod subscriptions;
 mod support;
 mod workkit;
+mod worqr;
 mod wrong_types;

@@ -168,6 +168,10 @@ impl Server {
             let why = "a server stores its jobs itself or in a Redis; connect to WorkKit schedules directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
+        if let Target::Worqr(url) = &target {
+            let why = "a server stores its jobs itself or in a Redis; connect to Worqr's queues directly";
+            return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
+        }
         let client = match settings.result_log {
             Some(_) => geartrain::connect_as_consumer(&settings.store).await?,
             None => geartrain::connect(&settings.store).await?,

@@ -16,3 +16,5 @@ mod wait;
 mod worker_backend;
 #[cfg(feature = "redis")]
 mod workkit;
+#[cfg(feature = "redis")]
+mod worqr;

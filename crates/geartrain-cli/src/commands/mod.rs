@@ -34,6 +34,7 @@ pub(crate) mod work;
 mod worker_display;
 pub(crate) mod workers;
 mod workkit;
+mod worqr;
 
 use clap::Args;
 use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
@@ -147,6 +148,11 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
         Verb::Put(args) if args.nonce || workkit::is_workkit(&url) => workkit::put(&url, args, out).await,
+        Verb::Pop(mut args) if worqr::is_worqr(&url) => {
+            args.has_short_locks = true;
+            work::pop(&geartrain::connect(&url).await?, args, out).await
+        }
+        Verb::Cancel(args) if args.is_by_payload() => worqr::cancel(&url, args, out).await,
         Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
         Verb::Why(args) => {
             let given = cli.url_given.then_some(cli.url.as_str());

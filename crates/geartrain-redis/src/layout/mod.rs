@@ -79,6 +79,11 @@ pub(crate) trait Layout: Send + Sync + 'static {
         false
     }
 
+    /// Notified by the layout's own listener when there may be something to pop, from the moment of the call on.
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Queues a job again that did not reach its caller.
     fn release(&self, release: &Release) -> impl Future<Output = Result<(), CallError>> + Send;
 }
@@ -139,10 +144,11 @@ impl<L: Layout> Host<L> {
             self.spawn(async move {
                 let mut looks = Looks::new(wait, &pop.queues);
                 let popped = loop {
+                    let notified = layout.notified();
                     let now = layout.shared().clock.now();
                     match layout.pop(&pop, now).await {
                         Ok((reply, next)) if reply.jobs.is_empty() && pop.count.get() > 0 => {
-                            if !looks.pause(&*layout, now, next, to.closed()).await {
+                            if !looks.pause(&*layout, now, next, notified, to.closed()).await {
                                 break Ok(reply);
                             }
                         }
@@ -170,10 +176,11 @@ impl<L: Layout> Host<L> {
             self.spawn(async move {
                 let mut looks = Looks::new(wait, &queues);
                 let ready = loop {
+                    let notified = layout.notified();
                     let now = layout.shared().clock.now();
                     match layout.ready(&queues, now).await {
                         Ok((false, next)) => {
-                            if !looks.pause(&*layout, now, next, to.closed()).await {
+                            if !looks.pause(&*layout, now, next, notified, to.closed()).await {
                                 break Ok(false);
                             }
                         }
@@ -285,6 +292,7 @@ impl<'a> Looks<'a> {
         layout: &L,
         looked: Timestamp,
         next: Option<Timestamp>,
+        notified: impl Future<Output = ()>,
         gone: impl Future<Output = ()>,
     ) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
@@ -313,6 +321,7 @@ impl<'a> Looks<'a> {
                 self.following = LOOKS_AFTER_NOTICE;
                 true
             }
+            () = notified => true,
             () = gone => false,
         }
     }
