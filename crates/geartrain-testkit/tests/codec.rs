@@ -328,6 +328,15 @@ fn samples_beyond_qless() -> Vec<Delta> {
         Delta::RatesSampled(None),
         Delta::Snooze(300, at(39.5)),
         Delta::Relock { row: 300, now: at(39.5), expires: at(40.0) },
+        Delta::SetAside(Box::new(FailDelta {
+            row: 300,
+            now: at(39.5),
+            failure: failure(),
+            by_worker: false,
+            payload: None,
+        })),
+        Delta::Return { row: 300, now: at(39.5), failure: None },
+        Delta::Return { row: 300, now: at(39.5), failure: Some(Box::new(failure())) },
         ended(EndReason::Resumed, None, None),
         Delta::PutOptions(
             9,

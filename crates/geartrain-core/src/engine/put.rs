@@ -27,6 +27,12 @@ impl Engine {
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
         if let Some(options) = &put.options {
             Engine::check_put_options(options)?;
+            let is_plain =
+                put.existing == Existing::Keep && put.depends.is_empty() && put.delay <= Seconds::ZERO;
+            if options.failure.is_some() && !is_plain {
+                let why = "is for new jobs without dependencies and delay".into();
+                return Err(Refusal::BadArgument { what: "failure".into(), why });
+            }
         }
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
