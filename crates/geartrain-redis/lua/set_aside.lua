@@ -44,7 +44,7 @@ function set_aside.is_group(group)
 end
 
 local function enter_group(of, failure, when, group)
-  call('HSET', of.at, 'state', 'failed', 'failure', failure)
+  call('HSET', of.at, 'state', 'failed', 'failure', failure, 'worker', '', 'expires', '')
   of.state = 'failed'
   stats.count('failed', of.queue, when, 1)
   call('SADD', key.failures, group)
@@ -106,10 +106,15 @@ local function set_one(jid, to)
   if state == 'Failed' then job.leave_group(of, text, of.queue) end
   if state == 'Scheduled' then
     call('HSET', of.at, 'scheduled', zset.score(keys_of(of.queue).scheduled, jid) or 0)
+  elseif state ~= 'Depends' then
+    -- One that was left behind by earlier dependencies does not count.
+    call('HDEL', of.at, 'scheduled')
   end
   put_options.release_key(of)
   put_options.unindex_expiry(of)
   job.detach(of)
+  job.clear_warning(of)
+  if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
   if (call('HGET', of.at, 'gt-ended') or ''):find(' deadline', 1, true) then job.forget_ended(of) end
   if state == 'Depends' then
     local on = job.dependencies(jid)

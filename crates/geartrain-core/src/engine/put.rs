@@ -4,8 +4,8 @@ use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
 };
 use crate::{
-    Cycles, DELAY_MAX, EndReason, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply,
-    Refusal, Seconds, Timestamp,
+    Cycles, DELAY_MAX, EndReason, Event, Existing, FailedBy, Jid, Milestone, Priority, Put, PutOptions,
+    PutReply, Refusal, Seconds, Timestamp,
 };
 
 const RETRIES: u32 = 5;
@@ -85,6 +85,7 @@ impl Engine {
             jid: put.jid.clone(),
         };
         self.commit(Delta::Put(delta), fx);
+        let failure = put.options.as_mut().and_then(|options| options.failure.take());
         if let Some(options) = &mut put.options
             && let Some(row) = self.state.find(&put.jid)
         {
@@ -92,6 +93,12 @@ impl Engine {
         }
         if fx.listening && self.state.is_tracked(&put.jid) {
             fx.publish(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
+        }
+        if let Some(failure) = failure
+            && let Some(row) = self.state.find(&put.jid)
+        {
+            let (group, message) = *failure;
+            self.fail_into_group(row, now, group, message, FailedBy::Moved, fx);
         }
         Ok(if row.is_some() { PutReply::Replaced } else { PutReply::Created })
     }

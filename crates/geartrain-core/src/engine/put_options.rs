@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use super::{Delta, Effects, Engine, NONE, NameId, RowId, RowState, check_size};
 use crate::engine::state::{RESULT_BYTES, result_size};
 use crate::{
-    Attach, AttachReply, Chunk, DURATION_MAX, Detach, DetachScope, Event, FailedBy, Jid, JobEnding,
-    JobResult, METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Progress, Put, PutOptions, PutReply, Refusal,
-    ResultWaiter, Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, StreamMessage, Timestamp,
+    Attach, AttachReply, Chunk, DURATION_MAX, Detach, DetachScope, Event, Jid, JobEnding, JobResult,
+    METADATA_BYTES_MAX, OnEnd, OrphanPolicy, Progress, Put, PutOptions, PutReply, Refusal, ResultWaiter,
+    Seconds, Status, StatusOf, StatusReply, StoredResult, StreamItem, StreamMessage, Timestamp,
 };
 
 /// What to do when a job ends, collected before it does.
@@ -112,18 +112,14 @@ impl Engine {
 
     /// Stores the options of a job that was just put, and attaches its waiter.
     pub(super) fn set_put_options(&mut self, row: RowId, options: &mut PutOptions, fx: &mut Effects) {
-        let mut options = std::mem::take(options);
-        let (attach, failure) = (options.attach, options.failure.take());
+        let options = std::mem::take(options);
+        let attach = options.attach;
         if options != PutOptions::default() {
             let options = PutOptions { attach: None, roll_call: false, ..options };
             self.commit(Delta::PutOptions(row, Box::new(options)), fx);
         }
         if let Some(waiter) = attach {
             self.attach_to(row, waiter, fx);
-        }
-        if let Some(failure) = failure {
-            let (group, message) = *failure;
-            self.fail_into_group(row, fx.now, group, message, FailedBy::Moved, fx);
         }
     }
 

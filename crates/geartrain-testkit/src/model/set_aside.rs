@@ -83,6 +83,7 @@ impl Model {
         job.scheduled = due;
         job.place = Position::Failed { arrival };
         job.word = "failed";
+        (job.worker, job.listed, job.expires) = (None, None, Timestamp::ZERO);
         let failure = job.failure.take();
         let group = Group::new("geartrain-transfer").expect("it is a name");
         job.failure = Some(Failure { group, message, when, worker });

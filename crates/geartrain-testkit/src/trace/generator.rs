@@ -946,7 +946,8 @@ impl Generator {
             Command::Put(put) => put,
             other => unreachable!("it makes a put, not {other:?}"),
         };
-        let options = put.options.map(|options| PutOptions { attach: None, expires: None, ..*options });
+        let options =
+            put.options.map(|options| PutOptions { attach: None, expires: None, failure: None, ..*options });
         let put = Put {
             jid: self.recurring(),
             delay: Seconds::ZERO,

@@ -13,17 +13,19 @@ impl State {
         let (was, queue) = (self.rows[at].state, self.rows[at].queue);
         let due = (was == RowState::Scheduled).then_some(self.rows[at].score);
         self.forget_failed(at, queue);
+        self.unlist(at);
         self.release_key(at);
         // Behind it there may be a job that can start.
         self.mark_dirty(queue);
         self.detach(at);
+        self.forget_expires(at);
+        self.set_worker(at, NONE);
         self.set_failure(at, Some(failure_row(&aside.failure)));
         self.forget_timed_out(at);
-        if due.is_some() {
-            self.cold_mut(at).due = due;
-        }
-        if was == RowState::Depends {
-            self.drop_dependencies(at);
+        match was {
+            RowState::Depends => self.drop_dependencies(at),
+            // One that was left behind by earlier dependencies does not count.
+            _ => self.cold_mut(at).due = due,
         }
         self.enter_failed(at, aside.now, &aside.failure);
     }
