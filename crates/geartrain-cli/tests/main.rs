@@ -13,6 +13,7 @@ mod front;
 mod gearman;
 mod gearman_killed;
 mod languages;
+mod moving;
 mod ops;
 mod ping;
 mod result_log;

@@ -228,6 +228,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Check(_)
         | Verb::Completions { .. }
         | Verb::Ping
+        | Verb::Move(_)
         | Verb::Version
         | Verb::Work(_) => Ok(()),
     }

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
     Answer, Call, EndSetAside, GetMany, Jid, Job, JobState, Operation, PutReply, QueueName, Rate,
-    SET_ASIDE_MAX, SetAside, StayReason, Timestamp, TransferEnd,
+    SET_ASIDE_MAX, SetAside, StayReason, Timestamp, TransferEnd, split_query,
 };
 
 use crate::connect::without_password;
@@ -92,19 +92,29 @@ pub struct Transfer {
     begun: Instant,
 }
 
+/// What identifies a queue system: its URL without password and options, but for the prefix of its keys.
+fn identity(url: &str) -> String {
+    let url = without_password(url);
+    let (place, mut options) = split_query(&url);
+    let place = place.strip_prefix("embedded:").unwrap_or(place).replace(' ', "%20");
+    match options.find(|(name, _)| *name == "prefix") {
+        Some((_, prefix)) => format!("{place}?prefix={prefix}"),
+        None => place,
+    }
+}
+
 impl Transfer {
     /// Connects to both.
     pub async fn connect(from: &str, to: &str, queues: Vec<QueueName>) -> Result<Transfer, TransferError> {
-        let bare = |url: &str| without_password(url).split('?').next().unwrap_or_default().to_owned();
-        if bare(from) == bare(to) && bare(from) != "memory:" {
-            return Err(TransferError::Same { url: bare(from) });
+        if identity(from) == identity(to) && identity(from) != "memory:" {
+            return Err(TransferError::Same { url: identity(from) });
         }
         let system = |url: &str| Target::of(url).map(|target| System::of(&target));
         let (system_from, system_to) =
             (system(from).map_err(TransferError::Source)?, system(to).map_err(TransferError::Target)?);
         let source = connect(from).await.map_err(TransferError::Source)?;
         let target = connect(to).await.map_err(TransferError::Target)?;
-        let mut transfer = Transfer::between(source, target, &bare(to).replace(' ', "%20"), queues);
+        let mut transfer = Transfer::between(source, target, &identity(to), queues);
         (transfer.from, transfer.to) = (system_from, system_to);
         if let Some(why) = system_from.cannot_leave() {
             return Err(TransferError::Unsupported(why.to_owned()));
