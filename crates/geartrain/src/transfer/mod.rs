@@ -23,13 +23,13 @@ mod graph;
 mod report;
 mod source;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
-    Answer, Call, EndSetAside, GetMany, Jid, Job, JobState, Operation, PutReply, QueueName, Rate,
+    Answer, Call, EndSetAside, GetMany, Jid, Job, JobState, Operation, PutReply, QueueName, Rate, Reply,
     SET_ASIDE_MAX, SetAside, StayReason, Timestamp, TransferEnd, split_query,
 };
 
@@ -196,8 +196,11 @@ impl Transfer {
                 self.report.stay(job, "stays set aside: a job that it depends on has arrived at the target");
             }
             let jids = |jobs: &[&Job]| jobs.iter().map(|job| job.jid.clone()).collect::<Vec<_>>();
-            self.report.moved += self.end(jids(&there), TransferEnd::Remove).await?;
-            self.report.returned += self.end(jids(&back), TransferEnd::Return).await?;
+            let (there, back) = (jids(&there), jids(&back));
+            let (arrived, needed) = self.end(there, TransferEnd::Remove).await?;
+            self.report_needed(needed);
+            self.report.moved += arrived;
+            self.report.returned += self.end(back, TransferEnd::Return).await?.0;
         }
         Ok(())
     }
@@ -264,7 +267,7 @@ impl Transfer {
                     self.put(&to_put),
                     self.end(std::mem::take(&mut to_remove), TransferEnd::Remove),
                 );
-                removed?;
+                self.report_needed(removed?.1);
                 let arrived = arrived?;
                 let gathered = gathered?;
                 self.settle(&to_put, &arrived).await?;
@@ -277,7 +280,8 @@ impl Transfer {
                 to_put = gathered;
                 progress(&self.report);
                 if to_put.is_end {
-                    self.end(to_remove, TransferEnd::Remove).await?;
+                    let (_, needed) = self.end(to_remove, TransferEnd::Remove).await?;
+                    self.report_needed(needed);
                     break;
                 }
                 self.pause().await;
@@ -309,6 +313,8 @@ impl Transfer {
     async fn put(&self, batch: &Batch) -> Result<Vec<(Jid, Option<String>)>, TransferError> {
         let now = self.now();
         let (mut answered, mut refused) = (Vec::with_capacity(batch.jobs.len()), HashSet::new());
+        // Jobs that joined another one of their unique key at the target.
+        let mut joined: HashMap<Jid, Jid> = HashMap::new();
         // A job goes only if all that it depends on have gone. Most batches are one level.
         for level in graph::levels(&batch.jobs) {
             let (mut sent, mut calls): (Vec<&Job>, Vec<Call>) = (Vec::new(), Vec::new());
@@ -319,7 +325,9 @@ impl Transfer {
                     continue;
                 }
                 match convert::put_of(job, self.to, now) {
-                    Ok(put) => {
+                    Ok(mut put) => {
+                        let other = |on: &Jid| joined.get(on).unwrap_or(on).clone();
+                        put.depends = put.depends.iter().map(other).collect();
                         sent.push(job);
                         calls.push(Call::from(put));
                     }
@@ -329,15 +337,21 @@ impl Transfer {
                     }
                 }
             }
-            if calls.is_empty() {
-                continue;
+            let mut answers = Vec::with_capacity(calls.len());
+            while !calls.is_empty() {
+                let rest = calls.split_off(calls.len().min(SET_ASIDE_MAX));
+                answers.extend(self.target.batch(calls).await.map_err(TransferError::Target)?);
+                calls = rest;
             }
-            let answers = self.target.batch(calls).await.map_err(TransferError::Target)?;
             let others = self.others(&sent, &answers).await?;
             for (job, answer) in sent.into_iter().zip(answers) {
                 let why = match answer {
                     Ok(_) if others.contains(&job.jid) => {
                         Some("another job of the target has its id".to_owned())
+                    }
+                    Ok(Reply::Put(PutReply::Coalesced { jid })) => {
+                        joined.insert(job.jid.clone(), jid);
+                        None
                     }
                     Ok(_) => None,
                     Err(refusal) => Some(refusal.to_string()),
@@ -353,7 +367,7 @@ impl Transfer {
 
     /// Jobs whose jids belong to different jobs at the target.
     async fn others(&self, sent: &[&Job], answers: &[Answer]) -> Result<HashSet<Jid>, TransferError> {
-        let existing = |answer: &Answer| matches!(answer, Ok(crate::Reply::Put(PutReply::Existing)));
+        let existing = |answer: &Answer| matches!(answer, Ok(Reply::Put(PutReply::Existing)));
         let jids: Vec<Jid> = sent
             .iter()
             .zip(answers)
@@ -393,13 +407,24 @@ impl Transfer {
         Ok(())
     }
 
-    /// Removes jobs that are set aside, or puts them back. Returns how many.
-    async fn end(&self, jids: Vec<Jid>, end: TransferEnd) -> Result<u64, TransferError> {
-        let mut ended = 0;
+    /// Removes jobs that are set aside, or puts them back. Returns how many, and which of them stay set aside
+    /// because a job depends on them that does not leave.
+    async fn end(&self, jids: Vec<Jid>, end: TransferEnd) -> Result<(u64, Vec<Jid>), TransferError> {
+        let (mut ended, mut needed) = (0, Vec::new());
         for jids in jids.chunks(SET_ASIDE_MAX) {
-            ended += self.ask(EndSetAside { jids: jids.to_vec(), end }).await?.ended;
+            let reply = self.ask(EndSetAside { jids: jids.to_vec(), end }).await?;
+            ended += reply.ended;
+            let is_needed = |reason: &StayReason| *reason == StayReason::HasDependents;
+            needed.extend(reply.stay.into_iter().filter(|(_, reason)| is_needed(reason)).map(|(jid, _)| jid));
         }
-        Ok(ended)
+        Ok((ended, needed))
+    }
+
+    /// Reports jobs that arrived and are not removed.
+    fn report_needed(&mut self, needed: Vec<Jid>) {
+        let why = "has arrived, and stays set aside: a job depends on it that was not moved";
+        let stay = needed.into_iter().map(|jid| Stay { jid, queue: None, why: why.to_owned() });
+        self.report.stay.extend(stay);
     }
 
     /// Moves what an interrupted transfer had set aside.
@@ -423,7 +448,8 @@ impl Transfer {
         let answers = self.put(&batch).await?;
         self.settle(&batch, &answers).await?;
         let arrived = answers.into_iter().filter_map(|(jid, why)| why.is_none().then_some(jid)).collect();
-        self.end(arrived, TransferEnd::Remove).await?;
+        let (_, needed) = self.end(arrived, TransferEnd::Remove).await?;
+        self.report_needed(needed);
         progress(&self.report);
         Ok(())
     }
