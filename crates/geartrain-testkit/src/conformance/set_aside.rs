@@ -143,7 +143,8 @@ pub async fn a_failed_job_is_put_as_one(system: System) -> Checked {
     system.at(2, Unfail { queue: queue("mail"), group: group("io"), count: count(1) }).await?;
     assert_eq!(system.at(3, pop("mail", "w1")).await?.jobs[0].jid, jid("a"));
     let late = Put { options: options(), delay: Seconds::from(1), ..put("mail", "b") };
-    system.refuses(4, late, no::good("failure")).await
+    system.refuses(4, late, no::good("failure")).await?;
+    Ok(())
 }
 
 /// What is wrong with a transfer is refused by name.
@@ -153,5 +154,6 @@ pub async fn a_bad_transfer_is_refused(system: System) -> Checked {
         system.refuses(1, wrong, no::good("to")).await?;
     }
     system.refuses(1, aside(&[]), no::good("jids")).await?;
-    system.refuses(1, end(&[], TransferEnd::Remove), no::good("jids")).await
+    system.refuses(1, end(&[], TransferEnd::Remove), no::good("jids")).await?;
+    Ok(())
 }
