@@ -163,7 +163,7 @@ impl Cell {
     }
 
     /// Whether the cell says nothing: no text, or a 0.
-    fn is_blank(&self) -> bool {
+    pub(crate) fn is_blank(&self) -> bool {
         self.text.is_empty() || self.right && self.text == "0"
     }
 

@@ -36,15 +36,17 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
 pub(crate) struct Moment {
     pub(crate) at: Timestamp,
     pub(crate) is_phrase: bool,
+    /// The time from now until then, if it was written so.
+    pub(crate) span: Option<Seconds>,
 }
 
 impl Moment {
     fn exact(at: Timestamp) -> Moment {
-        Moment { at, is_phrase: false }
+        Moment { at, is_phrase: false, span: None }
     }
 
     fn of_phrase(at: Timestamp) -> Moment {
-        Moment { at, is_phrase: true }
+        Moment { at, is_phrase: true, span: None }
     }
 }
 
@@ -113,7 +115,7 @@ pub(crate) fn near(time: Timestamp) -> Result<Timestamp, String> {
 /// Parses a time in the future: as `parse_start` does, or a duration from now, with its unit.
 pub(crate) fn parse_ahead(text: &str) -> Result<Moment, String> {
     match duration_with_unit(text) {
-        Some(span) => Ok(Moment::exact(now() + span)),
+        Some(span) => Ok(Moment { span: Some(span), ..Moment::exact(now() + span) }),
         None => parse_start(text),
     }
 }

@@ -99,8 +99,17 @@ fn recurring_jobs_are_added_listed_and_removed() {
     assert_eq!(schedules.json(&["get", jid])["state"], "scheduled");
     let same = schedules.json(&["put", "tasks", "cache/clear", r#"["x"]"#, "--cron", "* * * * 19 0 0"]);
     assert_eq!(same["jid"], added["jid"], "it is the same job");
+    assert!(schedules.ok(&["why", jid]).contains(" is a recurring job of tasks: its next run is due "));
+    assert!(schedules.error(&["why", "x"]).0.contains("cannot explain why a job is not running"));
     schedules.ok(&["recur", "rm", jid]);
     assert_eq!(schedules.json(&["recur", "ls"]), serde_json::json!([]));
+
+    // The cron string is part of the id, and is not rewritten.
+    let written = "2099 3 * 0/2,3 9-17 * */5";
+    let added = schedules.json(&["put", "tasks", "cache/clear", "[]", "--cron", written]);
+    let jid = added["jid"].as_str().unwrap();
+    assert_eq!(schedules.json(&["recur", "get", jid])["text"], written);
+    schedules.ok(&["recur", "rm", jid]);
 
     for (arguments, expected) in [
         (&["--cron", "CRON_TZ=Europe/Berlin 0 9 * * *"][..], "cannot run a job in a time zone"),

@@ -28,7 +28,7 @@ local kinds = {
     answer = native.answered('Complete') .. pack('Complete'),
     one = function(run, place)
       local jid, token = run.list[2 * place - 1], run.list[2 * place]
-      return native.answered('Complete') .. native.operations.Complete({ jid, { Token = token } })
+      return native.answered('Complete') .. native.complete({ jid, { Token = token } })
     end,
   },
 }

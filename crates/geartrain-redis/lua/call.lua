@@ -76,7 +76,7 @@ local function begin(of_prefix)
     quoted = {}, entries = {}, paused = {}, registered = {}, locks = {}, due = {}, recurring = {}, ahead = {},
     order = {}, days = {}, capabilities = {}, limits = {}, asked = {}, holds = {}, places = {}, seen = {},
     watched = {}, empty = {}, typed = {}, swept = {}, searched = {}, named = {}, measured = {},
-    forgotten = {}, lined = {} }
+    forgotten = {}, lined = {}, mixed = {} }
   pending = {}
   out = { ql = {}, count = 0, events = {}, deliveries = {}, ready = {} }
 end

@@ -220,8 +220,8 @@ local function close(context, jid, at, retries, token, data, dependents)
   if dependents then release_dependents(jid, dependents) end
 end
 
--- `complete` for a holder with a token and no options, if the job has no options and its holder was not
--- warned. Otherwise does nothing and returns nil.
+-- `complete` for a holder with a token and no options but a result, which nobody waits for if the job has no
+-- options. Otherwise, or if the holder was warned, does nothing and returns false.
 local function complete_plain(jid, token)
   local at = key.job .. jid
   local found = job.read_held(at)
@@ -239,17 +239,20 @@ local function complete_plain(jid, token)
   return true
 end
 
--- Whether no job of a run has dependents.
-local function have_no_dependents(run)
-  local list, keys = run.list, {}
-  for place = 1, run.count do keys[place] = key.job .. list[2 * place - 1] .. '-dependents' end
+finish.complete_plain = complete_plain
+
+-- Whether none of some jobs has dependents. `step` is the distance between two jids in the list.
+local function have_no_dependents(list, step)
+  local keys = {}
+  for place = 1, #list, step do keys[#keys + 1] = key.job .. list[place] .. '-dependents' end
   return not any_exists(keys)
 end
+finish.have_no_dependents = have_no_dependents
 
 -- Executes a run of plain completions from an index on, up to the first that is not plain. Returns the index
 -- of the last one executed.
 function finish.run(run, first)
-  if first == 1 then cache.alone = have_no_dependents(run) end
+  if first == 1 then cache.alone = have_no_dependents(run.list, 2) end
   local list = run.list
   for place = first, run.count do
     run.place = place

@@ -1,8 +1,8 @@
 -- Pops that are restricted to klasses, by name or by what their worker announced for a queue.
 --
--- A queue of which klasses were ever asked has an index: its waiting jobs by klass, with the scores that they
--- have in the queue, and a hash from jids to klasses of all that are in it. Our own calls add to it when a job
--- begins to wait. Everything else is noticed later: an entry is compared with the queue when it is used, and
+-- While the first job of a queue is of one of the klasses, it is popped as any other. A queue in which it once was
+-- of another has an index: its waiting jobs by klass, with the scores that they have in the queue, and a hash from
+-- jids to klasses of all that are in it. Our own calls add to it when a job begins to wait. Everything else is noticed later: an entry is compared with the queue when it is used, and
 -- such a pop sweeps a part of the queue for jobs of foreign scripts if the counts differ, the first job is not
 -- indexed, or the last sweep was a while ago.
 
@@ -313,6 +313,11 @@ function klasses.correct(queue, jid, old, klass)
   call('HSET', klass_hash(queue), jid, klass or UNKNOWN)
   into_klass(queue, jid, klass or UNKNOWN, zset.read('ZSCORE', keys_of(queue).work, jid))
   cache.ahead[queue] = nil
+end
+
+-- A job was taken from the beginning of its queue.
+function klasses.took(queue, jid, klass)
+  if order.is_indexed(queue) then forget(queue, klass, jid) end
 end
 
 -- Removes the first job, which is handed out, from the waiting ones.

@@ -317,13 +317,33 @@ local completing = {}
 local COMPLETED = { complete = pack('Complete'), waiting = pack('Waiting'), scheduled = pack('Scheduled'),
   depends = pack('Depends') }
 
-function operations.Complete(fields)
+-- Completes any job.
+function native.complete(fields)
   completing.next = fields[5] and next_of(fields[5])
   check_payload(fields[4])
   completing.jid, completing.holder, completing.queue, completing.data = fields[1], holder_of(fields[2]),
     fields[3], fields[4]
   completing.result = fields[6] and result_of(fields[6])
   return COMPLETED[finish.complete(completing)]
+end
+
+-- Looks once, for this and all later completions of a batch, whether their jobs have dependents.
+local function look_for_dependents()
+  local jids = {}
+  for place = cache.place, #cache.calls do
+    local name, fields = variant(cache.calls[place][2])
+    if name == 'Complete' then jids[#jids + 1] = fields[1] end
+  end
+  cache.looked, cache.alone = true, finish.have_no_dependents(jids, 1)
+end
+
+function operations.Complete(fields)
+  if fields[3] or fields[4] or fields[5] then return native.complete(fields) end
+  local token = holder_of(fields[2]).token
+  if fields[6] then result_of(fields[6]) end
+  if not cache.looked then look_for_dependents() end
+  if token and finish.complete_plain(fields[1], token) then return COMPLETED.complete end
+  return native.complete(fields)
 end
 
 function operations.Fail(fields)

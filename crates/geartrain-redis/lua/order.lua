@@ -93,6 +93,10 @@ function order.freed(queue)
 end
 
 -- Whether jobs that begin to wait in a queue are indexed by klass.
+function order.is_indexed(queue)
+  return (cache.order[queue] or load_state(queue)).indexed
+end
+
 function order.set_indexed(queue, indexed)
   local of = cache.order[queue] or load_state(queue)
   if (of.indexed or false) ~= indexed then of.indexed, of.changed = indexed, true end

@@ -77,8 +77,16 @@ local function take_first(queue)
   if ahead then ahead.at = ahead.at + 1 end
 end
 
--- The same for a pop that is restricted to klasses.
-local function next_unexpired_of(queue, late, list, set)
+-- Fails an expired job of a queue. Returns false if too many have failed.
+local function expire(queue, of, late)
+  if late.left == 0 then return false end
+  late.left = late.left - 1
+  finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+  return true
+end
+
+-- The first waiting job of some klasses, by the index of klasses.
+local function next_indexed(queue, late, list, set)
   while true do
     local jid, klass = klasses.first(queue, list)
     if not jid then
@@ -94,42 +102,42 @@ local function next_unexpired_of(queue, late, list, set)
     else
       local of = found[7] and job.waiting(jid, at, found)
       if not of or not put_options.expired_since(of) then return jid, at, found end
-      if late.left == 0 then return nil end
-      late.left = late.left - 1
-      finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+      if not expire(queue, of, late) then return nil end
       klasses.take(queue, jid, klass)
     end
   end
 end
 
--- The first waiting job that has not expired: its jid, its key and its fields. Expired jobs fail.
+-- The first waiting job that has not expired: its jid, its key and its fields. Expired jobs fail. For a pop that
+-- is restricted to klasses the index is not needed while the first job of the queue is of one of them.
 local function next_unexpired(queue, late, list, set)
-  if list then return next_unexpired_of(queue, late, list, set) end
   while true do
+    if list and cache.mixed[queue] then return next_indexed(queue, late, list, set) end
     local ahead = cache.ahead[queue]
     local jid = ahead and ahead[ahead.at] or first_waiting(queue)
     if not jid then
       if late.left == LATE_MAX then return nil end
       -- Due jobs take the places of expired ones.
-      pop.promote(queue, 1)
+      pop.promote(queue, 1, set)
       jid = first_waiting(queue)
       if not jid then return nil end
     end
     local at = key.job .. jid
     local found = job.read_waiting(at)
-    if not found[1] then
+    if list and not set[found[10]] then
+      cache.mixed[queue] = true
+    elseif not found[1] then
       take_first(queue) -- left behind by a foreign script
     elseif not found[7] then
       return jid, at, found
     else
       local of = job.waiting(jid, at, found)
       if not put_options.expired_since(of) then return jid, at, found end
-      if late.left == 0 then return nil end
-      late.left = late.left - 1
-      finish.give_up(of, 'expired-' .. queue, 'Job was not started in time', 'Expired')
+      if not expire(queue, of, late) then return nil end
       -- A foreign script may have left it in the list of another queue.
       zset.remove(keys_of(queue).work, jid)
       cache.ahead[queue] = nil
+      if list then klasses.took(queue, jid, found[10]) end
     end
   end
 end
@@ -333,7 +341,12 @@ local function pop_from(queue, wanted, asked, popped)
       popped[count] = pop_one(job.waiting(jid, at, found), asked, context)
     end
     -- Last, so that a job that could not be popped stays in place.
-    if list then klasses.take(queue, jid, found[10]) else take_first(queue) end
+    if list and cache.mixed[queue] then
+      klasses.take(queue, jid, found[10])
+    else
+      take_first(queue)
+      if list then klasses.took(queue, jid, found[10]) end
+    end
   end
 end
 

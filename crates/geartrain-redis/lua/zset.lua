@@ -8,7 +8,7 @@
 -- numbers from text: with 100 members that takes up to 5 µs. A member longer than 64 bytes makes it switch to
 -- a skip list, which takes a tenth. So before many insertions such a member is added and removed again. No
 -- name equals it, because names contain no NUL.
-local MANY = 40
+local MANY = 16
 local LONG = string.rep('\0', 65)
 
 local function begin_list(at, kind)

@@ -8,6 +8,7 @@ mod driver;
 mod effect;
 mod event_barrier;
 mod foreign;
+mod layout;
 mod parked;
 mod primary;
 pub mod script;

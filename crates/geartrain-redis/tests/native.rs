@@ -7,9 +7,9 @@ use geartrain_core::wire::{self, Answers, EventBatch, EventRecord, ParkReply, Pa
 use geartrain_core::{
     AllocateIds, Announce, AnnounceChange, Answer, Attach, AttachReply, Call, Cancel, Canceled, Command,
     Complete, Count, DependencyPolicy, Detach, DetachScope, Event, Existing, Fail, Failures, Get, Group,
-    Holder, Jid, Klass, Pop, PopReply, Priority, PriorityCounts, PriorityCountsReply, Put, PutOptions,
-    PutReply, QueueName, Refusal, Release, Relock, Reply, ResultWaiter, Seconds, SetConfig, SetPriority,
-    Tick, Timestamp, Token, Unfail, UniqueKey, WorkerName,
+    Holder, Jid, JobResult, Klass, Pop, PopReply, Priority, PriorityCounts, PriorityCountsReply, Put,
+    PutOptions, PutReply, QueueName, Refusal, Release, Relock, Reply, ResultWaiter, Seconds, SetConfig,
+    SetPriority, Tick, Timestamp, Token, Unfail, UniqueKey, WorkerName,
 };
 use geartrain_redis::script;
 use redis::Connection;
@@ -350,6 +350,53 @@ fn a_worker_removed_by_a_foreign_script_has_no_capabilities() {
     assert_eq!(queue_system.at(0, call), Reply::RollCall(0));
 }
 
+/// Completions of a batch look for dependents once. Those that the batch itself adds count as well.
+#[test]
+fn a_dependent_that_a_batch_adds_is_released_by_its_next_completion() {
+    let mut queue_system = Queue::start();
+    queue_system.batch(0, vec![put("a").into(), put("b").into()]);
+    let popped = queue_system.pop(1, 2);
+    let complete = |place: usize| {
+        let (name, token) = &popped[place];
+        let result = Some(Box::new(JobResult { code: 0, bytes: "done".into() }));
+        Command::from(Complete { result, ..Complete::new(jid(name), Holder::Token(*token)) })
+    };
+    let dependent = Put { depends: vec![jid("b")], ..put("c") };
+    for answer in queue_system.batch(2, vec![complete(0), dependent.into(), complete(1)]) {
+        answer.unwrap();
+    }
+    assert_eq!(queue_system.pop(3, 1)[0].0, "c");
+}
+
+/// The first job of the queue, of a klass that no pop asks for: pops by klass need the index.
+fn in_front() -> Put {
+    Put { klass: Klass::new("front").unwrap(), priority: Some(Priority::from(100)), ..put("front") }
+}
+
+/// Building an index costs several calls for each job. Pops whose klasses are at the front make none, and remove
+/// their jobs from one that there is.
+#[test]
+fn pops_by_klass_index_a_queue_only_if_its_first_job_is_of_another_klass() {
+    let mut queue_system = Queue::start();
+    let pop = |queue_system: &mut Queue, klass: &str| {
+        let (klasses, count) = (Some(vec![Klass::new(klass).unwrap()]), Count::new(2).unwrap());
+        match queue_system.at(1, Pop { klasses, count, ..Pop::new(queue(), worker("w")) }) {
+            Reply::Pop(reply) => reply.jobs.iter().map(|job| job.jid.to_string()).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    queue_system.batch(0, ["a", "b", "c", "d", "e"].map(|name| put(name).into()).into());
+    assert_eq!(pop(&mut queue_system, "k"), ["a", "b"]);
+    assert_eq!(queue_system.keys("gt:work:*"), [""; 0]);
+    queue_system.at(0, in_front());
+    assert_eq!(pop(&mut queue_system, "k"), ["c", "d"]);
+    assert_eq!(queue_system.keys("gt:work:*"), ["gt:work:1:q:front", "gt:work:1:q:k"]);
+    assert_eq!(pop(&mut queue_system, "front"), ["front"]);
+    assert_eq!(queue_system.keys("gt:work:*"), ["gt:work:1:q:k"]);
+    assert_eq!(pop(&mut queue_system, "k"), ["e"]);
+    assert_eq!(queue_system.keys("gt:work:*"), [""; 0]);
+}
+
 /// What foreign scripts put, move and change is popped by klass as if our calls had done it.
 #[test]
 fn jobs_of_foreign_scripts_are_popped_by_their_klass() {
@@ -364,8 +411,10 @@ fn jobs_of_foreign_scripts_are_popped_by_their_klass() {
         }
     };
     queue_system.batch(0, vec![of("first", "k").into(), of("a", "k").into(), of("b", "k").into()]);
-    // From now on the queue has an index by klass.
+    // From the first pop on the queue has an index by klass.
+    queue_system.at(0, in_front());
     assert_eq!(pop(&mut queue_system, "k").as_deref(), Some("first"));
+    assert_eq!(pop(&mut queue_system, "front").as_deref(), Some("front"));
     let foreign = ["jid", "f", "klass", "k", "queue", "q", "state", "waiting", "data", "{}", "priority", "9"];
     let hash =
         [&["HSET", "ql:j:f"], &foreign[..], &["retries", "5", "remaining", "5", "tags", "[]"]].concat();
@@ -381,7 +430,7 @@ fn jobs_of_foreign_scripts_are_popped_by_their_klass() {
     assert_eq!(pop(&mut queue_system, "k"), None, "one is of another klass, and one no longer waits");
     assert_eq!(pop(&mut queue_system, "other").as_deref(), Some("a"));
     // Behind more jobs than a pop looks through.
-    queue_system.at(0, of("lowered", "k"));
+    queue_system.batch(0, vec![of("lowered", "k").into(), Put { jid: jid("front-2"), ..in_front() }.into()]);
     queue_system.batch(1, (0..150).map(|number| of(&format!("x{number:03}"), "k").into()).collect());
     queue_system.redis(&["HSET", "ql:j:lowered", "priority", "-5"]);
     queue_system.redis(&["ZADD", "ql:q:q-work", "-5", "lowered"]);
@@ -422,7 +471,7 @@ fn a_job_that_a_foreign_script_exchanged_for_another_is_found_by_its_klass() {
     let mut queue_system = Queue::start();
     let klasses = Some(vec![Klass::new("k").unwrap()]);
     let pop = || Pop { klasses: klasses.clone(), ..Pop::new(queue(), worker("w")) };
-    queue_system.batch(0, vec![put("a").into(), put("b").into(), put("c").into()]);
+    queue_system.batch(0, vec![in_front().into(), put("a").into(), put("b").into(), put("c").into()]);
     assert!(matches!(queue_system.at(1, pop()), Reply::Pop(reply) if reply.jobs[0].jid == jid("a")));
     queue_system.redis(&["ZREM", "ql:q:q-work", "c"]);
     let foreign =
@@ -444,7 +493,7 @@ fn an_index_key_of_another_type_is_replaced() {
     let mut queue_system = Queue::start();
     let klasses = Some(vec![Klass::new("k").unwrap()]);
     let pop = || Pop { klasses: klasses.clone(), ..Pop::new(queue(), worker("w")) };
-    queue_system.at(0, put("a"));
+    queue_system.batch(0, vec![in_front().into(), put("a").into()]);
     queue_system.redis(&["SET", "gt:work:1:q:k", "text"]);
     assert!(matches!(queue_system.at(1, pop()), Reply::Pop(reply) if reply.jobs[0].jid == jid("a")));
     queue_system.redis(&["SET", "gt:work:1:q:k", "text"]);

@@ -159,8 +159,8 @@ fn own_bytes(command: &Command, engine: &Engine) -> usize {
         Command::Flush(flush) => FLUSHED_BYTES * flush.count.get(),
         Command::Log(log) => log.message.len() + log.data.as_ref().map_or(0, String::len),
         Command::Recur(recur) => recur.payload.bytes().len(),
-        // Twice, because its names count as well.
-        Command::PutPeriodic(put) => 2 * put.template.put.payload.byte_len() + COMMAND_BYTES,
+        // The template is logged as it is sent.
+        Command::PutPeriodic(put) => put.template.encoded_bytes(),
         Command::FirePeriodic(fire) => {
             // An earlier job may be cancelled for each new one.
             let each = FIRED_JOB_BYTES + CANCELLED_JOB_BYTES + engine.periodic_bytes(&fire.jid);
@@ -204,5 +204,60 @@ fn act_bytes(act: &Act) -> usize {
             (MOVED_JOB_BYTES + queue(to)) * jobs
         }
         _ => MOVED_JOB_BYTES * jobs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use geartrain_core::engine::{Effects, Limits};
+    use geartrain_core::{
+        FirePeriodic, Jid, Klass, METADATA_BYTES_MAX, Period, PeriodicTemplate, Put, PutPeriodic, Seconds,
+        Tag, Timestamp, UniqueKey,
+    };
+
+    use super::*;
+
+    /// The log bytes of a command that is executed.
+    fn executed(engine: &mut Engine, command: Command) -> usize {
+        let mut effects = Effects::default();
+        engine.execute(Timestamp::ZERO, command, &mut effects).expect("it is valid");
+        let mut bytes = Vec::new();
+        effects.deltas.iter().for_each(|delta| delta.encode(&mut bytes));
+        bytes.len()
+    }
+
+    #[test]
+    fn a_periodic_job_with_many_tags_and_metadata_fits_its_reservation() {
+        let mut engine = Engine::new(Limits::default());
+        let name = |number: u32| format!("{number:0>500}");
+        let options = PutOptions {
+            metadata: Some(vec![0xff; METADATA_BYTES_MAX].into()),
+            unique: Some(UniqueKey::new("u".repeat(500)).expect("a key")),
+            ..PutOptions::default()
+        };
+        let put = Put {
+            tags: Some((0..1_000).map(|number| Tag::new(name(number)).expect("a name")).collect()),
+            options: Some(Box::new(options)),
+            ..Put::new(
+                QueueName::new(name(0)).expect("a name"),
+                Jid::new("nightly").expect("a name"),
+                Klass::new(name(1)).expect("a name"),
+                vec![0xff; 10_000],
+            )
+        };
+        let jid = put.jid.clone();
+        let template = PeriodicTemplate::new(put, Period::Interval(Seconds::from(1)));
+        let fire = FirePeriodic {
+            jid,
+            expected: Some(Timestamp::ZERO),
+            runs: vec![Timestamp::ZERO],
+            next: Some(1.into()),
+        };
+        for command in [Command::from(PutPeriodic::new(template, Timestamp::ZERO)), fire.into()] {
+            let reserved = command_bytes(&command, &engine);
+            let name = command.name();
+            let logged = executed(&mut engine, command);
+            assert!(logged > 500_000 && logged <= reserved, "{name}: {logged} bytes, {reserved} reserved");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 
 use geartrain_core::*;
 use geartrain_store::wal::WalOptions;
-use geartrain_store::{StoreBackend, StoreOptions};
+use geartrain_store::{Lockstep, StoreBackend, StoreOptions};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::disk::SimDisk;
 use pollster::block_on;
@@ -141,4 +141,70 @@ fn two_stores_do_not_share_a_directory() {
     assert_eq!(second.to_string(), "another process uses this directory: stop it, or use another directory");
     drop(first);
     drop(StoreBackend::open(directory.path(), StoreOptions::default(), clock).unwrap());
+}
+
+/// Wherever the power is cut, each run of a periodic job puts one job: a run that was lost is fired again, and one
+/// that was kept is not.
+#[test]
+fn a_periodic_job_fires_each_run_once_over_power_cuts() {
+    const ROUNDS: i32 = 12;
+    let open = |disk: &SimDisk, clock: &Arc<ManualClock>| {
+        let wal = WalOptions { segment_bytes: 16 << 10, spare_segments: 1 };
+        let options = StoreOptions { wal, checkpoint_bytes_min: 4 << 10, ..StoreOptions::default() };
+        Lockstep::open_on(Arc::new(disk.clone()), options, clock.clone()).unwrap()
+    };
+    let tell = |store: &mut Lockstep, command: Command| {
+        let sent = store.send(vec![command.into()]);
+        store.engine_step();
+        store.writer_step(8);
+        sent.answers()?.ok()?.pop()?.ok()
+    };
+    let jid = Jid::new("r").unwrap();
+    let (mut cut, mut fired_again) = (0, 0);
+    for operations in 0.. {
+        let (mut disk, clock) = (SimDisk::new(operations), ManualClock::new());
+        let mut store = open(&disk, &clock);
+        let put = Put::new(queue("q"), jid.clone(), Klass::new("k").unwrap(), vec![b'x'; 600]);
+        let template = PeriodicTemplate::new(put, Period::Interval(Seconds::from(10)));
+        let put = PutPeriodic::new(template, Timestamp::ZERO);
+        assert!(tell(&mut store, put.into()).is_some());
+        disk.cut_power_after(operations);
+        let mut is_cut = false;
+        for round in 0..ROUNDS {
+            clock.set(10 * round);
+            let fire = |store: &mut Lockstep| -> Option<usize> {
+                let due = tell(store, DuePeriodics { count: Count::ONE }.into())?;
+                let Reply::DuePeriodics(found) = due else { panic!("{due:?}") };
+                let fires: Vec<_> = found.due.iter().map(|due| due.fire(clock.now())).collect();
+                fires.iter().try_fold(0, |runs, fire| {
+                    tell(store, fire.clone().into()).map(|_| runs + fire.runs.len())
+                })
+            };
+            if fire(&mut store).is_none() {
+                assert!(!is_cut, "operation {operations}: the power is cut once");
+                is_cut = true;
+                drop(store);
+                disk = disk.crash();
+                store = open(&disk, &clock);
+                fired_again += fire(&mut store).expect("the disk is well again");
+            }
+        }
+        if !is_cut {
+            break;
+        }
+        cut += 1;
+        let Some(Reply::Periodics(found)) = tell(&mut store, Periodics::one(jid.clone()).into()) else {
+            panic!("it lists periodic jobs")
+        };
+        assert_eq!(found.periodics[0].count, ROUNDS as u64, "operation {operations}");
+        assert_eq!(found.periodics[0].next, Some(Timestamp::from(10 * ROUNDS)));
+        for number in 1..=ROUNDS {
+            let jid = Jid::new(format!("r-{number}")).unwrap();
+            let Some(Reply::Get(Some(job))) = tell(&mut store, Get { jid }.into()) else {
+                panic!("operation {operations}: run {number} is lost")
+            };
+            assert_eq!(job.history[0].when, Timestamp::from(10 * (number - 1)), "operation {operations}");
+        }
+    }
+    assert!(cut > 20 && fired_again > 5, "{cut} cuts, {fired_again} runs were fired again");
 }

@@ -357,6 +357,11 @@ fn samples_beyond_qless() -> Vec<Delta> {
             error: None,
         })),
         Delta::SpawnedFrom(300, uuid()),
+        Delta::Periodic(Arc::new({
+            let mut of = periodic(Period::Cron("* * * 1-5 9 0 0".into()));
+            of.template.phrase = Some("weekdays at 9:00".to_owned());
+            of
+        })),
         Delta::SetAside(Box::new(FailDelta {
             row: 300,
             now: at(39.5),

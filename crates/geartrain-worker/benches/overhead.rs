@@ -4,7 +4,8 @@
 //! and works them off, by the loop in batches of 32 (one batch completes 32 jobs and pops 32 more) and by a
 //! worker with `-- --concurrency 32`, in turns; the table has the medians of five rounds. `-- --directory DIR`
 //! is the data directory, `-- --memory yes` leaves the disk out, `-- --redis 127.0.0.1:6379` uses a Redis.
-//! `-- --until-handled yes` stops the worker's clock when the last handler runs, as `peers/apalis` does.
+//! `-- --until-handled yes` measures as `peers/apalis` does: one round of the worker alone, with the options of a
+//! new queue, until the last handler runs.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,6 +34,15 @@ fn main() -> Result<(), Failure> {
 
 async fn measure(arguments: &Arguments) -> Result<(), Failure> {
     let backend = arguments.backend().await?;
+    if arguments.until_handled {
+        put(&*backend, arguments.jobs, 1).await?;
+        println!(
+            "worker, {} handlers:    {:>9.0} jobs/s",
+            arguments.concurrency,
+            work(&backend, arguments).await?
+        );
+        return Ok(());
+    }
     // Completed jobs are removed at once, so that every round begins with an empty queue.
     backend.execute(vec![SetConfig::new("jobs-history-count", "0").into()]).await?;
     let (mut bare, mut worker) = (Vec::new(), Vec::new());

@@ -70,7 +70,7 @@ where
     })
 }
 
-/// A handler of bytes.
+/// A handler of bytes. Without bytes there is no result.
 pub(crate) fn bytes<S, R, F, Fut>(state: S, handler: F) -> Handler
 where
     S: Clone + Send + Sync + 'static,
@@ -81,7 +81,10 @@ where
     Arc::new(move |context| {
         let attempt = handler(context.payload().clone(), State(state.clone()), context);
         Box::pin(async move {
-            let bytes = attempt.await.map_err(JobError::into_service_error)?.into();
+            let bytes: Payload = attempt.await.map_err(JobError::into_service_error)?.into();
+            if bytes.byte_len() == 0 {
+                return Ok(JobOutput::default());
+            }
             Ok(JobOutput::with_result(JobResult { code: 0, bytes }))
         })
     })

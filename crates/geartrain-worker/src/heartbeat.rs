@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use geartrain_core::{
-    Announce, AnnounceChange, Answer, Backend, BackendError, Call, Capability, Clock, Heartbeat, Jid, Popped,
-    Refusal, Reply, Seconds, SystemClock, Timestamp, Token, WorkerJobs, WorkerName,
+    Announce, AnnounceChange, Answer, Backend, BackendError, Call, Capability, Clock, Heartbeat, Jid,
+    PopReply, Popped, Refusal, Reply, Seconds, SystemClock, Timestamp, Token, WorkerJobs, WorkerName,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -143,6 +143,33 @@ pub(crate) fn left(now: Timestamp, expires: Timestamp) -> Duration {
 pub(crate) fn limits_of(now: Timestamp, job: &Popped) -> (Duration, Option<Duration>) {
     let deadline = job.details.as_ref().and_then(|details| details.deadline);
     (left(now, job.lock.expires), deadline.map(|deadline| left(now, deadline)))
+}
+
+/// Popped jobs without those that were lost before the reply came. A process that was stopped (SIGSTOP) reads it
+/// long after the pop: expired locks are renewed before a handler starts.
+pub(crate) async fn still_held(backend: &dyn Backend, mut reply: PopReply) -> Result<PopReply, BackendError> {
+    let now = now(backend);
+    let (expired, mut held): (Vec<Popped>, _) =
+        reply.jobs.into_iter().partition(|job| job.lock.expires <= now);
+    if !expired.is_empty() {
+        let calls = expired
+            .iter()
+            .map(|job| Call::from(Heartbeat { jid: job.jid.clone(), holder: job.holder(), payload: None }));
+        for (mut job, answer) in expired.iter().cloned().zip(backend.execute(calls.collect()).await?) {
+            match answer {
+                Ok(Reply::Heartbeat(expires)) => job.lock.expires = expires,
+                Err(refusal) if is_lost(&refusal).is_some() => {
+                    tracing::warn!(jid = %job.jid, %refusal, "not starting a job that was lost after its pop");
+                    continue;
+                }
+                // A backend without heartbeats.
+                _ => {}
+            }
+            held.push(job);
+        }
+    }
+    reply.jobs = held;
+    Ok(reply)
 }
 
 /// The time by the backend's clock.

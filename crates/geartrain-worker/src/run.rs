@@ -330,13 +330,20 @@ impl Runner {
         };
         let (backend, is_parked) = (self.backend.clone(), self.is_parked);
         self.pop = Some(Box::pin(async move {
-            if is_parked {
-                return backend.pop_or_wait(pop, Seconds::from(PARK)).await;
-            }
-            match heartbeat::run(&*backend, pop.into()).await? {
-                Reply::Pop(reply) => Ok(reply),
-                _ => Err(BackendError::Broken { backend: "worker", source: "it popped nothing".into() }),
-            }
+            let reply = if is_parked {
+                backend.pop_or_wait(pop, Seconds::from(PARK)).await?
+            } else {
+                match heartbeat::run(&*backend, pop.into()).await? {
+                    Reply::Pop(reply) => reply,
+                    _ => {
+                        return Err(BackendError::Broken {
+                            backend: "worker",
+                            source: "it popped nothing".into(),
+                        });
+                    }
+                }
+            };
+            heartbeat::still_held(&*backend, reply).await
         }));
     }
 

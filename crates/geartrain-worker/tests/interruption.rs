@@ -1,9 +1,14 @@
 //! Interruptions: a cancelled job, a lost lock and a timeout stop the handler.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use geartrain_core::{Cancel, Jid, PopReply, Put, PutOptions, Seconds, SetConfig, StateName, Timeout};
+use geartrain_core::{
+    Answer, Backend, Call, Cancel, Command, Jid, ManualClock, Pending, Pop, PopReply, Put, PutOptions,
+    QueueName, Seconds, SetConfig, StateName, Subscription, Timeout, Timestamp, WorkerName,
+};
+use geartrain_store::StoreBackend;
 use geartrain_worker::{Context, Interruption, JobError, Worker};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -132,4 +137,64 @@ async fn locks_are_renewed_while_handlers_run_even_if_they_block_the_executor() 
         .unwrap();
     assert!(others.lock()[0].jobs.is_empty(), "the lock expired");
     assert_eq!(state(&backend, "j1").await, StateName::Complete);
+}
+
+/// A queue whose first pop is answered to a process that is stopped (SIGSTOP): when it goes on, the lock has expired
+/// and another worker has the job.
+struct Stopped {
+    inner: Arc<dyn Backend>,
+    clock: Arc<ManualClock>,
+    has_stopped: AtomicBool,
+}
+
+impl Backend for Stopped {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        Box::pin(async move {
+            let is_pop = batch.iter().any(|call| matches!(call.command, Command::Pop(_)));
+            let answers = self.inner.execute(batch).await?;
+            if is_pop && !self.has_stopped.swap(true, Ordering::SeqCst) {
+                self.clock.advance(1_000);
+                let (mail, rival) = (QueueName::new("mail").unwrap(), WorkerName::new("rival").unwrap());
+                assert_eq!(run(&self.inner, Pop::new(mail, rival)).await.jobs[0].jid, jid());
+            }
+            Ok(answers)
+        })
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        self.inner.pop_or_wait(pop, wait)
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.inner.now()
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
+        self.inner.subscribe()
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_was_lost_before_the_reply_to_its_pop_came_is_not_started() {
+    let clock = ManualClock::new();
+    let inner: Arc<dyn Backend> = Arc::new(StoreBackend::in_memory(clock.clone()).unwrap());
+    run(&inner, SetConfig::new("grace-period", "0")).await;
+    for jid in ["j1", "j2"] {
+        run(&inner, put("mail", jid, "k", "")).await;
+    }
+    let began = Arc::new(Mutex::new(Vec::new()));
+    let begins = began.clone();
+    let backend: Arc<dyn Backend> = Arc::new(Stopped { inner, clock, has_stopped: AtomicBool::new(false) });
+    let report = Worker::new(backend)
+        .queues(["mail"])
+        .on_klass("k", move |_, _, cx: Context| {
+            begins.lock().push(cx.jid().to_string());
+            std::future::ready(Ok(""))
+        })
+        .once(true)
+        .run_until(std::future::pending::<()>())
+        .await
+        .unwrap();
+    assert_eq!((report.completed, report.attempts()), (1, 1));
+    assert_eq!(*began.lock(), ["j2"]);
 }

@@ -107,20 +107,22 @@ async fn connect_with(url: &str, events_held_max: usize) -> Result<Client, Error
             embedded::open(&directory, sync, memory, events_held_max).await
         }
         #[cfg(feature = "redis")]
-        Target::Redis(url) => match RedisBackend::connect(url.clone()).await {
-            Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
-            Err(source) => Err(Error::Connect { url: url.to_string(), source }),
-        },
+        Target::Redis(url) => client(&url, RedisBackend::connect(url.clone()).await),
         #[cfg(feature = "redis")]
-        Target::WorkKit(url) => match WorkKitBackend::connect(url.clone()).await {
-            Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
-            Err(source) => Err(Error::Connect { url: url.to_string(), source }),
-        },
+        Target::WorkKit(url) => client(&url, WorkKitBackend::connect(url.clone()).await),
         #[cfg(feature = "gearman")]
-        Target::Gearman(url) => match GearmanBackend::connect(url.clone()).await {
-            Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
-            Err(source) => Err(Error::Connect { url: url.to_string(), source }),
-        },
+        Target::Gearman(url) => client(&url, GearmanBackend::connect(url.clone()).await),
+    }
+}
+
+#[cfg(any(feature = "redis", feature = "gearman"))]
+fn client<B: crate::Backend>(
+    url: &impl std::fmt::Display,
+    connected: Result<B, crate::BackendError>,
+) -> Result<Client, Error> {
+    match connected {
+        Ok(backend) => Ok(Client::new(std::sync::Arc::new(backend))),
+        Err(source) => Err(Error::Connect { url: url.to_string(), source }),
     }
 }
 
@@ -197,6 +199,8 @@ impl Target {
             allow(unused_variables, reason = "nothing is disabled")
         )]
         let disabled = |feature| Error::FeatureDisabled { url: without_password(url), feature };
+        #[cfg(feature = "redis")]
+        let bad_redis_url = |bad: geartrain_redis::BadUrl| wrong(bad.why());
         let Some(kind) = Kind::of(url) else {
             return Err(wrong("use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"));
         };
@@ -209,13 +213,9 @@ impl Target {
                 embedded::parse_directory(directory).map_err(wrong)
             }
             #[cfg(feature = "redis")]
-            Kind::Redis => {
-                url.parse().map(Target::Redis).map_err(|bad: geartrain_redis::BadUrl| wrong(bad.why()))
-            }
+            Kind::Redis => url.parse().map(Target::Redis).map_err(bad_redis_url),
             #[cfg(feature = "redis")]
-            Kind::WorkKit => {
-                url.parse().map(Target::WorkKit).map_err(|bad: geartrain_redis::BadUrl| wrong(bad.why()))
-            }
+            Kind::WorkKit => url.parse().map(Target::WorkKit).map_err(bad_redis_url),
             #[cfg(feature = "gearman")]
             Kind::Gearman => url
                 .parse()

@@ -120,7 +120,7 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
     if args.size {
         return size(&log, out);
     }
-    if let Some(Moment { at, is_phrase: true }) = args.since
+    if let Some(Moment { at, is_phrase: true, .. }) = args.since
         && !out.json
     {
         out.remark(format_args!("since {}", timestamp::when(at, out.now)))?;

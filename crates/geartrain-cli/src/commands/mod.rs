@@ -30,6 +30,7 @@ mod tests;
 mod wait;
 pub(crate) mod why;
 mod why_queue;
+mod why_recurring;
 pub(crate) mod work;
 mod worker_display;
 pub(crate) mod workers;
@@ -259,7 +260,7 @@ impl Due {
                 let length = Seconds::from(delay.length);
                 Due { delay: length, at: Some(timestamp::now() + length), is_phrase: delay.is_phrase }
             }
-            (None, Some(Moment { at, is_phrase })) => Due { delay: until(at), at: Some(at), is_phrase },
+            (None, Some(Moment { at, is_phrase, .. })) => Due { delay: until(at), at: Some(at), is_phrase },
             (None, None) => Due { delay: Seconds::ZERO, at: None, is_phrase: false },
         }
     }

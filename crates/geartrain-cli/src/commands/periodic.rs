@@ -1,16 +1,21 @@
 //! Recurring jobs beyond Qless: by cron expression or phrase, and with put options.
 
+use std::time::Duration;
+
 use clap::Args;
 use geartrain::schedule::{Schedule, When};
 use geartrain::{
     Backoff, Client, Count, FirePeriodic, Jid, Missed, Overlap, Period, Periodic, PeriodicTemplate,
-    Periodics, Put, PutOptions, PutPeriodic, RESULT_TTL_DEFAULT, Refusal, RemovePeriodic, Seconds, Timestamp,
-    UniqueKey,
+    Periodics, Put, PutOptions, PutPeriodic, RESULT_TTL_DEFAULT, Recur, Refusal, RemovePeriodic, Seconds,
+    Timestamp, UniqueKey,
 };
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::put::RETRIES_DEFAULT;
 use super::render::payload_text;
+use super::{Done, Due};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, TextOut, card, count};
@@ -27,7 +32,7 @@ const WATCHED_WITHIN: i32 = 15;
 pub(super) struct PeriodicArgs {
     /// Run by a cron expression or a phrase: "0 9 * * mon-fri", "weekdays at 9:00"; see `geartrain next --help`
     #[arg(long, value_name = "WHEN", value_parser = recurrence, conflicts_with = "every")]
-    pub(super) cron: Option<String>,
+    pub(super) cron: Option<Recurrence>,
     /// If the job of an earlier run is not finished: allow both, skip the new run, or cancel-old
     #[arg(long, value_name = "POLICY", value_parser = overlap)]
     pub(super) overlap: Option<Overlap>,
@@ -55,7 +60,8 @@ impl PeriodicArgs {
 
     /// The template that these options and a put make.
     pub(super) fn template(self, put: Put, every: Period, backlog: Option<Backlog>) -> PeriodicTemplate {
-        let every = self.cron.clone().map_or(every, Period::Cron);
+        // A cron expression has another default for missed runs.
+        let every = self.cron.clone().map_or(every, |recurrence| Period::Cron(recurrence.cron));
         let mut template = PeriodicTemplate::new(put, every);
         self.change(&mut template);
         if let Some(Backlog(missed)) = backlog {
@@ -66,8 +72,8 @@ impl PeriodicArgs {
 
     /// Changes what is given.
     pub(super) fn change(self, template: &mut PeriodicTemplate) {
-        if let Some(cron) = self.cron {
-            template.every = Period::Cron(cron);
+        if let Some(Recurrence { cron, phrase }) = self.cron {
+            (template.every, template.phrase) = (Period::Cron(cron), phrase);
         }
         template.overlap = self.overlap.unwrap_or(template.overlap);
         template.expires_in = self.expires_in.or(template.expires_in);
@@ -122,56 +128,106 @@ fn overlap(text: &str) -> Result<Overlap, String> {
     }
 }
 
-/// A cron expression in the one form in which it is stored.
-pub(super) fn recurrence(text: &str) -> Result<String, String> {
+/// A cron expression as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Recurrence {
+    pub(super) cron: String,
+    /// What was given, if that is not the expression.
+    pub(super) phrase: Option<String>,
+}
+
+/// An expression is stored as it was written, because on a WorkKit schedule it is part of the id. A phrase, or an
+/// expression that is read in the zone of --zone, is stored as the expression that it stands for.
+pub(super) fn recurrence(text: &str) -> Result<Recurrence, String> {
     match When::parse(text, timestamp::now(), &timestamp::zones()?).map_err(|why| why.to_string())? {
-        When::Recurring(schedule) => Ok(schedule.to_string()),
+        When::Recurring(schedule) if Schedule::parse(text).as_ref() == Ok(&schedule) => {
+            Ok(Recurrence { cron: text.to_owned(), phrase: None })
+        }
+        When::Recurring(schedule) => {
+            Ok(Recurrence { cron: schedule.to_string(), phrase: Some(text.to_owned()) })
+        }
         When::Once(at) => {
             Err(format!("names one time, {}, and not a recurrence: see `put --at`", timestamp::format(at)))
         }
     }
 }
 
-/// Creates or replaces a periodic job, and returns its jid, which a backend may choose, and its first run.
+/// Creates or replaces a recurring job of Qless.
+pub(super) async fn recur(
+    client: &Client,
+    put: Put,
+    every: Duration,
+    backlog: u32,
+    due: &Due,
+    out: &mut Output<'_>,
+) -> Done {
+    let jid = put.jid.clone();
+    client
+        .run(Recur {
+            offset: due.delay,
+            priority: put.priority.unwrap_or_default(),
+            retries: put.retries.unwrap_or(RETRIES_DEFAULT),
+            tags: put.tags.unwrap_or_default(),
+            backlog,
+            ..Recur::new(put.queue, jid.clone(), put.klass, put.payload, every.into())
+        })
+        .await?;
+    due.remark(out)?;
+    let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "coalesced": false });
+    Ok(out.line(&due.add_to(view), jid)?)
+}
+
+/// Creates or replaces a periodic job.
 pub(super) async fn add(
     client: &Client,
     mut template: PeriodicTemplate,
     first: Option<Timestamp>,
     out: &mut Output<'_>,
-) -> Result<(Jid, Option<Timestamp>), Failure> {
+) -> Done {
     if let Some(jid) = client.backend().periodic_jid(&template) {
         template.put.jid = jid;
     }
     let jid = template.put.jid.clone();
     let mut put = PutPeriodic::new(template, out.now);
-    put.next = first.or(put.next);
-    let next = put.next;
-    if next.is_none() {
+    let Some(next) = first.map(|first| first.max(out.now)).or(put.next) else {
         return Err(Failure::Refused("it would never run: its last run is in the past".to_owned()));
-    }
+    };
+    put.next = Some(next);
     client.run(put).await?;
     let watched = client.run(Periodics::one(jid.clone())).await?.watched;
     if !out.json {
-        if let Some(next) = next {
-            out.remark(format_args!("runs first {}", when(next, out.now)))?;
+        out.remark(format_args!("runs first {}", when(next, out.now)))?;
+        if !is_watched(client, watched, out.now) {
+            out.remark(UNWATCHED)?;
         }
-        remark_on_watch(watched, out)?;
     }
-    Ok((jid, next))
+    let view = json!({
+        "jid": jid.to_string(), "outcome": "recurring", "coalesced": false, "due": Number::from(next),
+    });
+    Ok(out.line(&view, jid)?)
 }
 
-/// Remarks on periodic jobs that no process runs.
-pub(super) fn remark_on_watch(watched: Option<Timestamp>, out: &mut Output<'_>) -> Result<(), Failure> {
-    if watched.is_none_or(|at| at + Seconds::from(WATCHED_WITHIN) < out.now) {
-        out.remark("no process runs it: start `geartrain work` or `geartrain server` with this --url")?;
-    }
-    Ok(())
+/// What people are told about periodic jobs that no process fires.
+pub(super) const UNWATCHED: &str =
+    "no process runs it: start `geartrain work` with this --url, or `geartrain server` with it as --store";
+
+/// Whether a process fires periodic jobs. One that owns a directory does, but this one ends.
+pub(super) fn is_watched(client: &Client, watched: Option<Timestamp>, now: Timestamp) -> bool {
+    !client.is_own_directory() && watched.is_some_and(|at| at + Seconds::from(WATCHED_WITHIN) >= now)
 }
 
 /// A periodic job.
 pub(super) async fn find(client: &Client, jid: &Jid) -> Result<Option<Periodic>, Failure> {
+    Ok(find_watched(client, jid).await?.map(|(of, _)| of))
+}
+
+/// A periodic job, and when a process last looked for due ones.
+pub(super) async fn find_watched(
+    client: &Client,
+    jid: &Jid,
+) -> Result<Option<(Periodic, Option<Timestamp>)>, Failure> {
     match client.run(Periodics::one(jid.clone())).await {
-        Ok(mut found) => Ok(found.periodics.pop()),
+        Ok(mut found) => Ok(found.periodics.pop().map(|of| (of, found.watched))),
         Err(geartrain::Error::Refused(Refusal::Unsupported { .. })) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -245,13 +301,29 @@ pub(super) async fn remove(client: &Client, jid: &Jid) -> Result<bool, Failure> 
     Ok(client.run(RemovePeriodic { jid: jid.clone() }).await?)
 }
 
-/// When a periodic job runs, for people: the seven fields are ours.
-pub(super) fn every_text(every: &Period) -> String {
-    match every {
-        Period::Interval(interval) => duration::format(interval.get()),
-        Period::Cron(text) => text.clone(),
+/// When a periodic job runs, for people: as its author wrote it, with the zone if that was given apart.
+pub(super) fn every_text(template: &PeriodicTemplate) -> String {
+    match (&template.every, &template.phrase) {
+        (Period::Interval(interval), _) => duration::format(interval.get()),
+        (Period::Cron(cron), None) => cron.clone(),
+        (Period::Cron(cron), Some(phrase)) => match zone_of(cron) {
+            Some(zone) if zone != "UTC" && !phrase.to_lowercase().contains(&zone.to_lowercase()) => {
+                format!("{phrase} {zone}")
+            }
+            _ => phrase.clone(),
+        },
         _ => "other".to_owned(),
     }
+}
+
+/// The named zone of a cron expression.
+fn zone_of(cron: &str) -> Option<String> {
+    Schedule::parse(cron).ok()?.zone().name().map(str::to_owned)
+}
+
+/// A cron expression in the seven fields, which WorkKit has too.
+fn fields_of(cron: &str) -> String {
+    Schedule::parse(cron).map_or_else(|_| cron.to_owned(), |schedule| schedule.to_string())
 }
 
 /// A periodic job, for JSON.
@@ -262,6 +334,7 @@ pub(super) struct PeriodicView {
     klass: String,
     every: Option<Number>,
     cron: Option<String>,
+    text: Option<String>,
     zone: Option<String>,
     next: Option<Number>,
     paused: bool,
@@ -274,6 +347,7 @@ pub(super) struct PeriodicView {
     retries: u32,
     tags: Vec<String>,
     timeout: Option<Number>,
+    keep_result: Option<Number>,
     expires_in: Option<Number>,
     unique: Option<String>,
     payload: Box<RawValue>,
@@ -281,14 +355,12 @@ pub(super) struct PeriodicView {
 
 impl PeriodicView {
     pub(super) fn new(of: &Periodic) -> PeriodicView {
-        let PeriodicTemplate { put, every, missed, overlap, expires_in, is_paused } = &*of.template;
+        let PeriodicTemplate { put, every, missed, overlap, expires_in, is_paused, phrase } = &*of.template;
         let (every, cron) = match every {
             Period::Interval(interval) => (Some(Number(interval.get())), None),
-            Period::Cron(text) => (None, Some(text.clone())),
+            Period::Cron(cron) => (None, Some(cron)),
             _ => (None, None),
         };
-        let zone =
-            cron.as_ref().and_then(|text| Schedule::parse(text).ok()?.zone().name().map(str::to_owned));
         let options = put.options.as_deref();
         let number = |seconds: Seconds| Number(seconds.get());
         PeriodicView {
@@ -296,8 +368,9 @@ impl PeriodicView {
             queue: put.queue.to_string(),
             klass: put.klass.to_string(),
             every,
-            cron,
-            zone,
+            cron: cron.map(|cron| fields_of(cron)),
+            text: phrase.as_ref().or(cron).cloned(),
+            zone: cron.and_then(|cron| zone_of(cron)),
             next: of.next.map(Number::from),
             paused: *is_paused,
             count: of.count,
@@ -306,9 +379,10 @@ impl PeriodicView {
             backlog: Backlog(*missed).as_number(),
             overlap: overlap_text(*overlap),
             priority: Number(put.priority.unwrap_or_default().get()),
-            retries: put.retries.unwrap_or(super::put::RETRIES_DEFAULT),
+            retries: put.retries.unwrap_or(RETRIES_DEFAULT),
             tags: texts(put.tags.as_deref().unwrap_or_default()),
             timeout: options.and_then(|options| options.attempt_max).map(number),
+            keep_result: options.and_then(|options| options.result_ttl).map(number),
             expires_in: expires_in.map(number),
             unique: options.and_then(|options| options.unique.as_ref()).map(key_text),
             payload: payload::to_json(&put.payload),
@@ -339,6 +413,11 @@ pub(super) fn next_text(of: &Periodic, now: Timestamp) -> String {
 
 pub(super) fn show(of: &Periodic, now: Timestamp, out: &mut TextOut<'_>) -> std::io::Result<()> {
     let PeriodicTemplate { put, every, missed, overlap, expires_in, .. } = &*of.template;
+    let text = every_text(&of.template);
+    let fields = match every {
+        Period::Cron(cron) => Some(fields_of(cron)).filter(|fields| *fields != text),
+        _ => None,
+    };
     let options = put.options.as_deref().cloned().unwrap_or_default();
     let backlog = match missed {
         Missed::All => "catches up on every missed run".to_owned(),
@@ -348,11 +427,12 @@ pub(super) fn show(of: &Periodic, now: Timestamp, out: &mut TextOut<'_>) -> std:
     };
     let span = |span: Option<Seconds>| span.map_or_else(String::new, |span| duration::format(span.get()));
     let next = of.next.map_or_else(|| next_text(of, now), |next| when(next, now));
-    let rows = [
+    let mut rows = vec![
         ("jid", Cell::from(&put.jid)),
         ("queue", Cell::from(&put.queue)),
         ("klass", Cell::from(&put.klass)),
-        ("every", every_text(every).into()),
+        ("every", text.into()),
+        ("cron", fields.unwrap_or_default().into()),
         ("next", next.into()),
         ("made", count(of.count, "job").into()),
         ("last", of.last.as_ref().map_or_else(String::new, ToString::to_string).into()),
@@ -360,12 +440,15 @@ pub(super) fn show(of: &Periodic, now: Timestamp, out: &mut TextOut<'_>) -> std:
         ("backlog", backlog.into()),
         ("overlap", overlap_text(*overlap).to_owned().into()),
         ("priority", Cell::from(put.priority.unwrap_or_default())),
-        ("retries", Cell::from(put.retries.unwrap_or(super::put::RETRIES_DEFAULT))),
+        ("retries", Cell::from(put.retries.unwrap_or(RETRIES_DEFAULT))),
         ("tags", texts(put.tags.as_deref().unwrap_or_default()).join(" ").into()),
         ("timeout", span(options.attempt_max).into()),
+        ("backoff", options.backoff.as_ref().map_or_else(String::new, backoff::format).into()),
+        ("keep result", span(options.result_ttl).into()),
         ("expires in", span(*expires_in).into()),
         ("unique", options.unique.as_ref().map_or_else(String::new, key_text).into()),
         ("payload", payload_text(&put.payload).into()),
     ];
+    rows.retain(|(_, cell)| !cell.is_blank());
     card(out, &rows)
 }

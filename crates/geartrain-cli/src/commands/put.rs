@@ -7,11 +7,12 @@ use std::path::Path;
 
 use geartrain::{
     Client, DependencyPolicy, Existing, Jid, Payload, Period, PeriodicTemplate, Put, PutOptions, PutReply,
-    RESULT_TTL_DEFAULT, Recur, Seconds,
+    RESULT_TTL_DEFAULT, Seconds,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::periodic::Recurrence;
 use super::wait::put_and_wait;
 use super::{Done, Due, list, new_jid, periodic, workkit};
 use crate::batch::{BadLines, Batch, Defaults, OnBad};
@@ -21,7 +22,6 @@ use crate::payload::Source;
 use crate::text;
 use crate::timestamp::Moment;
 use crate::values::{Delay, policy, priority, span, unique_key};
-use crate::view::Number;
 use crate::{backoff, timestamp, values};
 use clap::Args;
 use geartrain::{Backoff, Klass, Priority, QueueName, Tag, Traceparent, UniqueKey};
@@ -77,7 +77,7 @@ pub(crate) struct PutArgs {
         long,
         value_name = "DURATION",
         value_parser = values::length,
-        conflicts_with_all = ["batch", "depends", "replace"]
+        conflicts_with_all = ["batch", "depends", "replace", "on_dependency_failure", "wait"]
     )]
     every: Option<Duration>,
     /// Submit a recurring job, by a cron expression or a phrase such as "weekdays at 9:00"; prints its jid
@@ -85,9 +85,10 @@ pub(crate) struct PutArgs {
         long,
         value_name = "WHEN",
         value_parser = periodic::recurrence,
-        conflicts_with_all = ["batch", "depends", "replace", "every", "delay", "at", "wait"]
+        conflicts_with_all =
+            ["batch", "depends", "replace", "on_dependency_failure", "every", "delay", "at", "wait"]
     )]
-    cron: Option<String>,
+    cron: Option<Recurrence>,
     /// Priority: higher runs first [default: 0]
     #[arg(
         long,
@@ -120,11 +121,11 @@ pub(crate) struct PutArgs {
         value_name = "DURATION",
         value_parser = values::length,
         num_args = 0..=1,
-        conflicts_with_all = ["batch", "every"]
+        conflicts_with = "batch"
     )]
     wait: Option<Option<Duration>>,
     /// Submit many jobs: one JSON object per line of FILE, or of standard input if FILE is -
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["delay", "at"])]
     batch: Option<PathBuf>,
     /// With --batch: check every line, and submit nothing
     #[arg(long, requires = "batch", conflicts_with_all = ["skip_bad", "record"])]
@@ -164,7 +165,7 @@ pub(crate) struct PutArgs {
 #[derive(Debug, Default, Args)]
 struct OptionArgs {
     /// Deduplicate: join the unfinished job of the queue that has this key, if there is one
-    #[arg(long, value_name = "KEY", value_parser = unique_key(), conflicts_with_all = ["batch", "every"])]
+    #[arg(long, value_name = "KEY", value_parser = unique_key(), conflicts_with = "batch")]
     unique: Option<UniqueKey>,
     /// How long one attempt may take, regardless of heartbeats
     #[arg(
@@ -172,37 +173,38 @@ struct OptionArgs {
         value_name = "DURATION",
         value_parser = span,
         allow_negative_numbers = true,
-        conflicts_with_all = ["batch", "every"]
+        conflicts_with = "batch"
     )]
     timeout: Option<Seconds>,
-    /// Fail the job if it has not started by then: 1h from now, or a time as in --at
+    /// Fail the job if it has not started by then: 1h from now, or a time as in --at; for a
+    /// recurring job, a duration after each run
     #[arg(
         long,
         value_name = "WHEN",
         value_parser = timestamp::parse_ahead,
         allow_negative_numbers = true,
-        conflicts_with_all = ["batch", "every"]
+        conflicts_with = "batch"
     )]
     expires: Option<Moment>,
     /// The delay before a retry: 30s, or growing as in 10s..1h [default: 1s..1m+-0.25; none after a timeout]
-    #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with_all = ["batch", "every"])]
+    #[arg(long, value_name = "SPEC", value_parser = backoff::parse, conflicts_with = "batch")]
     backoff: Option<Backoff>,
     /// Fail the job after it was lost with this many workers [default: 3, or the option crashes-max]
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..),
-        conflicts_with_all = ["batch", "every"]
+        conflicts_with = "batch"
     )]
     crashes: Option<u32>,
     /// What to do when a job of --depends fails: wait, fail, skip (cancel it) or run [default: wait]
-    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with_all = ["batch", "every"])]
+    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with = "batch")]
     on_dependency_failure: Option<DependencyPolicy>,
     /// The trace that the job belongs to, as in W3C's traceparent header
-    #[arg(long, value_name = "CONTEXT", conflicts_with_all = ["batch", "every"])]
+    #[arg(long, value_name = "CONTEXT", conflicts_with = "batch")]
     traceparent: Option<Traceparent>,
     /// Refuse the job if no live worker has announced that it can run it
-    #[arg(long, conflicts_with_all = ["batch", "every"])]
+    #[arg(long, conflicts_with = "batch")]
     roll_call: bool,
     /// Keep the result for `geartrain result`; without a duration, for 25h
     #[arg(
@@ -211,30 +213,27 @@ struct OptionArgs {
         value_parser = span,
         allow_negative_numbers = true,
         num_args = 0..=1,
-        conflicts_with_all = ["batch", "every"]
+        conflicts_with = "batch"
     )]
     keep_result: Option<Option<Seconds>>,
 }
 
-#[derive(Debug, Args)]
-struct WhenArgs {
-    /// Delay the job by this long: 90, 90s, 1h30m, 250ms, "5 minutes", "1 month"
-    #[arg(
-        long = "in",
-        value_name = "DURATION",
-        value_parser = values::delay,
-        conflicts_with_all = ["at", "batch"]
-    )]
+/// When a job is due, or the first one of an interval.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct WhenArgs {
+    /// Delay the job by this long: 90, 90s, 1h30m, 250ms, "5 minutes", "1 month"; with --every, the first one
+    #[arg(long = "in", value_name = "DURATION", value_parser = values::delay, conflicts_with = "at")]
     delay: Option<Delay>,
-    /// Schedule the job for a time: 2026-04-01T12:00:00Z, "7pm tomorrow", or seconds since the epoch
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = timestamp::parse_start,
-        allow_negative_numbers = true,
-        conflicts_with = "batch"
-    )]
+    /// Schedule the job for a time: 2026-04-01T12:00:00Z, "7pm tomorrow", or seconds since the epoch; with --every,
+    /// the first one
+    #[arg(long, value_name = "WHEN", value_parser = timestamp::parse_start, allow_negative_numbers = true)]
     at: Option<Moment>,
+}
+
+impl WhenArgs {
+    pub(super) fn due(self) -> Due {
+        Due::new(self.delay, self.at)
+    }
 }
 
 /// The default for retries, as in the engine.
@@ -249,56 +248,40 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     };
     let payload = read_payload(args.payload.as_ref())?;
     let jid = args.jid.unwrap_or_else(new_jid);
-    let mut due = Due::new(args.when.delay, args.when.at);
-    if let Some(Moment { at, is_phrase: true }) = args.options.expires
+    let mut due = args.when.due();
+    let is_recurring = args.every.is_some() || args.cron.is_some();
+    let expires_in = args.options.expires.and_then(|moment| moment.span);
+    if is_recurring && args.options.expires.is_some() && expires_in.is_none() {
+        let why = "--expires of a recurring job is a duration after each run, such as 1h";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if let Some(Moment { at, is_phrase: true, .. }) = args.options.expires
         && !out.json
     {
         out.remark(format_args!("expires {}", timestamp::when(at, out.now)))?;
     }
 
-    if let Some(every) = args.every {
-        let recur = Recur {
-            offset: due.delay,
-            priority: args.priority.unwrap_or_default(),
-            retries: args.retries.unwrap_or(RETRIES_DEFAULT),
-            tags: args.tags,
-            ..Recur::new(queue, jid.clone(), klass, payload, every.into())
-        };
-        client.run(recur).await?;
-        due.remark(out)?;
-        let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "coalesced": false });
-        return Ok(out.line(&due.add_to(view), jid)?);
-    }
-
-    if let Some(cron) = args.cron {
-        let options = put_options(args.options).map(|options| *options).unwrap_or_default();
-        let expires_in = options.expires.map(|at| at - out.now);
-        let options = PutOptions { expires: None, ..options };
-        let put = Put {
-            priority: args.priority,
-            retries: args.retries,
-            tags: (!args.tags.is_empty()).then_some(args.tags),
-            options: (options != PutOptions::default()).then(|| Box::new(options)),
-            ..Put::new(queue, jid.clone(), klass, payload)
-        };
-        let template = PeriodicTemplate { expires_in, ..PeriodicTemplate::new(put, Period::Cron(cron)) };
-        let (jid, next) = periodic::add(client, template, None, out).await?;
-        let view = json!({
-            "jid": jid.to_string(), "outcome": "recurring", "coalesced": false, "due": next.map(Number::from),
-        });
-        return Ok(out.line(&view, jid)?);
-    }
-
     let put = Put {
-        delay: due.delay,
         priority: args.priority,
         retries: args.retries,
         tags: (!args.tags.is_empty()).then_some(args.tags),
-        depends: args.depends,
-        existing: if args.replace { Existing::Replace } else { Existing::Keep },
         options: put_options(args.options),
         ..Put::new(queue, jid.clone(), klass, payload)
     };
+    match (args.every, args.cron) {
+        (None, None) => {}
+        // Qless has recurring jobs without options.
+        (Some(every), _) if put.options.is_none() => {
+            return periodic::recur(client, put, every, 0, &due, out).await;
+        }
+        (every, cron) => {
+            let template = template(put, every.unwrap_or_default(), cron, expires_in);
+            return periodic::add(client, template, due.at, out).await;
+        }
+    }
+
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    let put = Put { delay: due.delay, depends: args.depends, existing, ..put };
     let missing = list::missing(client, &put.depends).await?;
     if let Some(wait) = args.wait {
         list::remark_on_missing(&missing, out)?;
@@ -326,6 +309,22 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
     } else {
         Ok(list::remark_on_missing(&missing, out)?)
     }
+}
+
+/// The template of a recurring job with options.
+fn template(
+    mut put: Put,
+    every: Duration,
+    recurrence: Option<Recurrence>,
+    expires_in: Option<Seconds>,
+) -> PeriodicTemplate {
+    if let Some(options) = &mut put.options {
+        options.expires = None;
+    }
+    put.options = put.options.filter(|options| **options != PutOptions::default());
+    let every = Period::Interval(every.into());
+    let (every, phrase) = recurrence.map_or((every, None), |of| (Period::Cron(of.cron), of.phrase));
+    PeriodicTemplate { expires_in, phrase, ..PeriodicTemplate::new(put, every) }
 }
 
 /// None if no such option is given.

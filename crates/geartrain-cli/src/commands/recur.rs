@@ -2,24 +2,24 @@
 
 use geartrain::{
     Call, Client, Count, Every, GetRecurring, Jid, Jobs, Listing, Page, Period, Periodic, PeriodicTemplate,
-    Put, QueueName, Queues, Recur, Recurring, Refusal, Reply, Seconds, TagRecurring, Timestamp, Unrecur,
-    UntagRecurring, UpdateRecurring,
+    Put, QueueName, Queues, Recurring, Refusal, Reply, TagRecurring, Timestamp, Unrecur, UntagRecurring,
+    UpdateRecurring,
 };
 use serde_json::json;
 
 use super::periodic::{self, Backlog, PeriodicArgs, PeriodicView};
-use super::put::{RETRIES_DEFAULT, read_payload};
+use super::put::{WhenArgs, read_payload};
 use super::render::payload_text;
-use super::{Done, Due, new_jid};
+use super::{Done, new_jid};
 use super::{JidArg, JidsArg, PageArgs};
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::{Output, Total};
 use crate::payload::Source;
 use crate::text::{Cell, card, count, table};
-use crate::timestamp::{self, Moment, when};
-use crate::values::{self, Delay, priority};
-use crate::view::{Number, RecurringView, interval, texts};
+use crate::timestamp::{self, when};
+use crate::values::{self, priority};
+use crate::view::{RecurringView, interval, texts};
 use clap::{Args, Subcommand};
 use geartrain::{Klass, Priority, Tag};
 use std::time::Duration;
@@ -58,6 +58,7 @@ A recurring job with --cron, or with options that Qless does not have, is put by
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("cron", |cron| cron.conflicts_with_all(["delay", "at"])))]
 pub(crate) struct RecurAddArgs {
     /// The queue to submit jobs to
     queue: QueueName,
@@ -69,18 +70,8 @@ pub(crate) struct RecurAddArgs {
     /// The interval between jobs
     #[arg(long, value_name = "DURATION", value_parser = values::length, required_unless_present = "cron")]
     every: Option<Duration>,
-    /// Delay the first job by this long [default: none]
-    #[arg(long = "in", value_name = "DURATION", value_parser = values::delay, conflicts_with_all = ["at", "cron"])]
-    delay: Option<Delay>,
-    /// The time of the first job: 2026-04-01T12:00:00Z, "7pm tomorrow", or seconds since the epoch
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = timestamp::parse_start,
-        allow_negative_numbers = true,
-        conflicts_with = "cron"
-    )]
-    at: Option<Moment>,
+    #[command(flatten)]
+    when: WhenArgs,
     /// Priority: higher runs first [default: 0]
     #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
     priority: Option<Priority>,
@@ -157,35 +148,23 @@ pub(super) async fn recur(client: &Client, verb: RecurVerb, out: &mut Output<'_>
 
 async fn add(client: &Client, args: RecurAddArgs, out: &mut Output<'_>) -> Done {
     let jid = args.jid.unwrap_or_else(new_jid);
-    let due = Due::new(args.delay, args.at);
+    let due = args.when.due();
     let payload = read_payload(args.payload.as_ref())?;
-    let backlog = args.backlog.map_or(Some(0), Backlog::as_number);
-    let (Some(every), Some(backlog), false) = (args.every, backlog, args.periodic.is_given()) else {
-        let put = Put {
-            priority: args.priority,
-            retries: args.retries,
-            tags: (!args.tags.is_empty()).then_some(args.tags),
-            ..Put::new(args.queue, jid.clone(), args.klass, payload)
-        };
-        let every = Period::Interval(args.every.unwrap_or_default().into());
-        let first = (args.every.is_some() && due.delay != Seconds::ZERO).then(|| out.now + due.delay);
-        let template = args.periodic.template(put, every, args.backlog);
-        let (jid, next) = periodic::add(client, template, first, out).await?;
-        let view = json!({ "jid": jid.to_string(), "outcome": "recurring", "due": next.map(Number::from) });
-        return Ok(out.line(&view, jid)?);
+    let put = Put {
+        priority: args.priority,
+        retries: args.retries,
+        tags: (!args.tags.is_empty()).then_some(args.tags),
+        ..Put::new(args.queue, jid, args.klass, payload)
     };
-    let recur = Recur {
-        offset: due.delay,
-        priority: args.priority.unwrap_or_default(),
-        retries: args.retries.unwrap_or(RETRIES_DEFAULT),
-        tags: args.tags,
-        backlog,
-        ..Recur::new(args.queue, jid.clone(), args.klass, payload, every.into())
-    };
-    client.run(recur).await?;
-    due.remark(out)?;
-    let view = json!({ "jid": jid.to_string(), "outcome": "recurring" });
-    Ok(out.line(&due.add_to(view), jid)?)
+    match (args.every, args.backlog.map_or(Some(0), Backlog::as_number)) {
+        (Some(every), Some(backlog)) if !args.periodic.is_given() => {
+            periodic::recur(client, put, every, backlog, &due, out).await
+        }
+        (every, _) => {
+            let every = Period::Interval(every.unwrap_or_default().into());
+            periodic::add(client, args.periodic.template(put, every, args.backlog), due.at, out).await
+        }
+    }
 }
 
 /// A recurring job of either kind.
@@ -216,7 +195,7 @@ impl Any {
                 Cell::id(&of.template.put.jid),
                 Cell::from(&of.template.put.queue),
                 Cell::from(&of.template.put.klass),
-                Cell::right(periodic::every_text(&of.template.every)),
+                Cell::right(periodic::every_text(&of.template)),
                 Cell::number(of.count),
                 Cell::whole(periodic::next_text(of, now)),
             ],
@@ -229,7 +208,8 @@ async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &
     if let Some(queue) = &queue {
         periodics.retain(|of| of.template.put.queue == *queue);
     }
-    let is_unwatched = periodics.iter().any(|of| of.next.is_some());
+    let is_unwatched =
+        periodics.iter().any(|of| of.next.is_some()) && !periodic::is_watched(client, watched, out.now);
     let mut jids = Vec::new();
     let wanted = page.offset.saturating_add(page.limit());
     let queues = client.run(Queues { queue }).await?;
@@ -266,7 +246,10 @@ async fn list(client: &Client, queue: Option<QueueName>, page: &PageArgs, out: &
         let rows: Vec<_> = jobs.iter().map(|job| job.row(now)).collect();
         table(out, ["JID", "QUEUE", "KLASS", "EVERY", "MADE", "NEXT"], &rows)
     })?;
-    if is_unwatched && !out.json { periodic::remark_on_watch(watched, out) } else { Ok(()) }
+    if is_unwatched && !out.json {
+        out.remark(periodic::UNWATCHED)?;
+    }
+    Ok(())
 }
 
 fn every_text(every: &Every) -> String {
@@ -291,22 +274,21 @@ async fn show(client: &Client, jid: &Jid, out: &mut Output<'_>) -> Done {
             0 => "catches up on every missed job".to_owned(),
             max => format!("catches up on at most {max} missed jobs"),
         };
-        card(
-            out,
-            &[
-                ("jid", Cell::from(&job.jid)),
-                ("queue", Cell::from(&job.queue)),
-                ("klass", Cell::from(&job.klass)),
-                ("every", every_text(&job.every).into()),
-                ("next", when(job.next, now).into()),
-                ("made", count(job.count, "job").into()),
-                ("backlog", backlog.into()),
-                ("priority", Cell::from(job.priority)),
-                ("retries", Cell::from(job.retries)),
-                ("tags", texts(&job.tags).join(" ").into()),
-                ("payload", payload_text(&job.payload).into()),
-            ],
-        )
+        let mut rows = vec![
+            ("jid", Cell::from(&job.jid)),
+            ("queue", Cell::from(&job.queue)),
+            ("klass", Cell::from(&job.klass)),
+            ("every", every_text(&job.every).into()),
+            ("next", when(job.next, now).into()),
+            ("made", count(job.count, "job").into()),
+            ("backlog", backlog.into()),
+            ("priority", Cell::from(job.priority)),
+            ("retries", Cell::from(job.retries)),
+            ("tags", texts(&job.tags).join(" ").into()),
+            ("payload", payload_text(&job.payload).into()),
+        ];
+        rows.retain(|(_, cell)| !cell.is_blank());
+        card(out, &rows)
     })?)
 }
 
@@ -336,7 +318,7 @@ async fn edit_periodic(
     put.tags = (!tags.is_empty()).then_some(tags);
     template.put = put;
     if let Some(every) = args.every {
-        template.every = Period::Interval(every.into());
+        (template.every, template.phrase) = (Period::Interval(every.into()), None);
     }
     template.missed = args.backlog.map_or(template.missed, Backlog::missed);
     args.periodic.change(&mut template);

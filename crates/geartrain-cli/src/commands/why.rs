@@ -8,7 +8,7 @@ use geartrain::{
 use serde::Serialize;
 
 use super::why_queue::why_queue;
-use super::{Done, canceled};
+use super::{Done, canceled, why_recurring};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::rate;
@@ -20,7 +20,7 @@ use crate::view::Number;
   geartrain why j1
   geartrain why --queue mail")]
 pub(crate) struct WhyArgs {
-    /// The id of the job
+    /// The id of the job, or of a recurring one
     #[arg(required_unless_present = "queue")]
     jid: Option<Jid>,
     /// Explain a whole queue instead: how many of its jobs are not running, and why
@@ -39,6 +39,12 @@ pub(super) async fn why(client: &Client, args: WhyArgs, url: Option<&str>, out: 
         (None, None) => return Err(Failure::Usage("give a job, or --queue QUEUE".to_owned())),
     };
     let reply = match client.run(Why { jid: jid.clone() }).await {
+        // A WorkKit schedule explains no jobs, but the recurring ones are known.
+        Err(Error::Refused(Refusal::NoSuchJob { .. } | Refusal::Unsupported { .. }))
+            if why_recurring::explain(client, &jid, &geartrain, out).await? =>
+        {
+            return Ok(());
+        }
         Err(Error::Refused(Refusal::NoSuchJob { .. })) => {
             return Err(canceled::explain(client, &jid, out).await);
         }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::schedule::Schedule;
-use crate::{Count, Jid, NAME_BYTES_MAX, Put, Refusal, Seconds, Timestamp};
+use crate::{Count, Jid, NAME_BYTES_MAX, Put, Refusal, Seconds, Timestamp, wire};
 
 /// How many jobs one [`FirePeriodic`] puts at most.
 pub const PERIODIC_RUNS_MAX: usize = 1_000;
@@ -19,7 +19,7 @@ const CHILD_BYTES: usize = 1 + 21;
 const INTERVAL_MIN: f64 = 0.001;
 /// How long a cron expression that cannot be read any more is left alone.
 const UNREADABLE_PAUSE: Seconds = Seconds::from_whole(3_600);
-/// With [`Missed::Skip`], a run is missed if it is this late: a restart takes less.
+/// With [`Missed::Skip`], a run is missed if it is later than this: a restart takes less.
 const MISSED_AFTER: Seconds = Seconds::from_whole(60);
 
 /// What a periodic job puts, and when.
@@ -39,6 +39,10 @@ pub struct PeriodicTemplate {
     pub expires_in: Option<Seconds>,
     /// Whether it is paused: it has no next run.
     pub is_paused: bool,
+    /// The text that its author gave for [`every`](PeriodicTemplate::every), if that has been rewritten: a
+    /// phrase, or a cron expression that was read in a zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phrase: Option<String>,
 }
 
 /// When a periodic job runs.
@@ -59,7 +63,7 @@ pub enum Missed {
     All,
     /// The last so many run; 1 to [`PERIODIC_RUNS_MAX`].
     Last(u32),
-    /// None runs that is more than a minute late.
+    /// None runs but the last one, if that is no more than a minute late.
     Skip,
 }
 
@@ -83,13 +87,17 @@ impl PeriodicTemplate {
             Period::Interval(_) => Missed::All,
             Period::Cron(_) => Missed::Last(1),
         };
-        PeriodicTemplate { put, every, missed, overlap: Overlap::Allow, expires_in: None, is_paused: false }
+        let (overlap, expires_in) = (Overlap::Allow, None);
+        PeriodicTemplate { put, every, missed, overlap, expires_in, is_paused: false, phrase: None }
     }
 
     /// Refuses a template that could not be fired.
     pub fn check(&self) -> Result<(), Refusal> {
         let bad = |what: &'static str, why: String| Err(Refusal::BadArgument { what: what.into(), why });
-        let PeriodicTemplate { put, every, missed, .. } = self;
+        let PeriodicTemplate { put, every, missed, phrase, .. } = self;
+        if phrase.as_ref().is_some_and(|phrase| phrase.len() > NAME_BYTES_MAX) {
+            return bad("phrase", format!("must have at most {NAME_BYTES_MAX} bytes"));
+        }
         if put.jid.text_bytes() > NAME_BYTES_MAX - CHILD_BYTES {
             let max = NAME_BYTES_MAX - CHILD_BYTES;
             return bad("jid", format!("of a recurring job must have at most {max} bytes"));
@@ -122,6 +130,11 @@ impl PeriodicTemplate {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Bytes of the template as it is sent and logged.
+    pub fn encoded_bytes(&self) -> usize {
+        wire::encode_value(self).len()
     }
 
     /// The first run of a template that is put now; none if it is paused or never runs again. An interval begins
@@ -317,7 +330,7 @@ fn runs_of(
         Missed::Skip => {
             let from = now - MISSED_AFTER;
             let first = if due >= from { Some(due) } else { of.after(due, from) };
-            (last_runs(of, first, now, max), of.after(due, now))
+            (last_runs(of, first, now, 1), of.after(due, now))
         }
         Missed::Last(count) => {
             let count = (count as usize).min(max);
@@ -356,8 +369,7 @@ mod packed {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::PeriodicTemplate;
-    use crate::wire;
+    use super::{PeriodicTemplate, wire};
 
     pub(super) fn serialize<S: Serializer>(template: &PeriodicTemplate, to: S) -> Result<S::Ok, S::Error> {
         wire::encode_value(template).into_iter().map(char::from).collect::<String>().serialize(to)
@@ -401,6 +413,7 @@ mod tests {
             assert_eq!(fired(&every, Missed::Last(9), 60, 200), (vec![60, 120, 180], Some(240)));
             assert_eq!(fired(&every, Missed::Skip, 60, 119), (vec![60], Some(120)));
             assert_eq!(fired(&every, Missed::Skip, 60, 239), (vec![180], Some(240)));
+            assert_eq!(fired(&every, Missed::Skip, 60, 240), (vec![240], Some(300)), "180 is missed");
         }
         let hourly = Period::Cron("0 * * * *".into());
         assert_eq!(fired(&hourly, Missed::Skip, 3_600, 3_661), (vec![], Some(7_200)));
@@ -422,6 +435,4 @@ mod tests {
         let bytes = wire::encode_value(&put);
         assert_eq!(wire::decode_value::<PutPeriodic>(&bytes).expect("it was encoded"), put);
     }
-
-    use crate::wire;
 }

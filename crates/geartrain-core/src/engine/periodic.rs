@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Delta, Effects, Engine, PeriodicRun, RowState, TAGS_MAX, at_most, check_retries};
 use crate::{
     Cancel, Count, DuePeriodic, DuePeriodics, DuePeriodicsReply, Existing, FirePeriodic, FirePeriodicReply,
-    Jid, Overlap, PERIODIC_RUNS_MAX, Periodic, PeriodicTemplate, Periodics, PeriodicsReply, Put, PutPeriodic,
-    PutReply, Refusal, Timestamp, UniqueKey,
+    Jid, Overlap, PERIODIC_RUNS_MAX, Payload, Periodic, PeriodicTemplate, Periodics, PeriodicsReply, Put,
+    PutPeriodic, PutReply, Refusal, Timestamp, UniqueKey,
 };
 
 impl Engine {
@@ -69,12 +69,16 @@ impl Engine {
         reply
     }
 
-    /// Bytes of the payload and the names of each job that a periodic job puts.
+    /// Bytes of the payload, the metadata and the names of each job that a periodic job puts.
     pub fn periodic_bytes(&self, jid: &Jid) -> usize {
         self.state.periodics().get(jid).map_or(0, |of| {
-            let Put { payload, queue, klass, tags, .. } = &of.template.put;
+            let Put { payload, queue, klass, tags, options, .. } = &of.template.put;
             let tags: usize = tags.iter().flatten().map(|tag| tag.as_str().len()).sum();
-            payload.byte_len() + 2 * queue.as_str().len() + klass.as_str().len() + tags
+            let options = options.as_ref().map_or(0, |options| {
+                let unique = options.unique.as_ref().map_or(0, |key| key.as_bytes().len());
+                unique + options.metadata.as_ref().map_or(0, Payload::byte_len)
+            });
+            payload.byte_len() + 2 * queue.as_str().len() + klass.as_str().len() + tags + options
         })
     }
 

@@ -4,8 +4,9 @@ use geartrain_core::schedule::When;
 use geartrain_core::{BackendError, Jid, Klass, Payload, QueueName, Timestamp};
 
 use super::put::{Inserted, NewJob};
-use super::session::{CallError, Session, unsupported};
-use super::{WorkKitBackend, cron, shut_down};
+use super::session::{Session, unsupported};
+use super::{WorkKitBackend, cron};
+use crate::layout::CallError;
 
 /// A job to add to a schedule.
 #[derive(Debug, Clone)]
@@ -57,12 +58,7 @@ impl WorkKitBackend {
     /// # Ok(()) }
     /// ```
     pub async fn add(&self, job: AddJob) -> Result<Added, BackendError> {
-        let session = self.session.clone();
-        let (to, added) = tokio::sync::oneshot::channel();
-        self.spawn(async move {
-            let _ = to.send(session.add(job).await);
-        });
-        Ok(added.await.map_err(shut_down)??)
+        self.host.run(|session| async move { session.add(job).await }).await
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use geartrain_core::{Holder, Jid, QueueName, Refusal, StateName, Token, WorkerName};
+use geartrain_core::{Holder, Jid, QueueName, Refusal, StateName, Timestamp, Token, WorkerName};
 use redis::cmd;
 
+use super::cron;
 use super::keys::Keys;
-use super::session::{CallError, Session};
+use super::session::Session;
+use crate::layout::CallError;
 
 /// The record of an attempt. Its field is the job's id and the token: runs of one job may overlap, and each
 /// has a lease of its own.
@@ -47,12 +49,6 @@ pub(super) fn name_of(id: &str, token: Token) -> String {
 pub(super) fn parts_of(name: &str) -> Option<(&str, Token)> {
     let (id, token) = name.rsplit_once(':')?;
     Some((id, Token::new(token.parse().ok()?)))
-}
-
-/// A token that no other attempt has.
-pub(super) fn new_token() -> Token {
-    // The lower half of such an id is 62 random bits and a constant.
-    Token::new(uuid::Uuid::now_v7().as_u64_pair().1)
 }
 
 impl Session {
@@ -120,6 +116,13 @@ impl Session {
         let records: Vec<Option<String>> = self.ask(cmd("HMGET").arg(&keys.owner).arg(&names)).await?;
         let read = |record: Option<String>| serde_json::from_str(&record?).ok();
         Ok(names.into_iter().zip(records).filter_map(|(name, record)| Some((name, read(record)?))).collect())
+    }
+
+    /// Whether a worker holds a job of a schedule.
+    pub(super) async fn has_leases(&self, schedule: &QueueName, now: Timestamp) -> Result<bool, CallError> {
+        let mut count = cmd("ZCOUNT");
+        count.arg(Keys::of(schedule.as_str()).inflight).arg(cron::milliseconds(now)).arg("+inf");
+        Ok(self.ask::<u64>(&count).await? > 0)
     }
 
     /// The refusal for an attempt that is not held any more, with the present state of its job.

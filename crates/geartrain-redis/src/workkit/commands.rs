@@ -1,44 +1,41 @@
 //! Command dispatch: what each command does on a schedule, or the refusal if WorkKit has no notion of it.
 
-use std::pin::pin;
+use std::sync::Arc;
 
-use geartrain_core::{Answer, BackendError, Call, Command, Reply, StatusOf};
+use geartrain_core::{Call, Command, Pop, PopReply, QueueName, Release, Reply, StatusOf, Timestamp};
 
-use super::session::{CallError, Session, unsupported};
+use super::session::{NAME, Session, unsupported};
+use crate::driver::Shared;
+use crate::layout::{CallError, Layout};
 
-impl Session {
-    pub(super) async fn execute(&self, batch: Vec<Call>) -> Result<Vec<Answer>, BackendError> {
-        let mut answers = Vec::with_capacity(batch.len());
-        for call in batch {
-            match self.run_call(call).await {
-                Ok(reply) => answers.push(Ok(reply)),
-                Err(CallError::Refused(refusal)) => answers.push(Err(refusal)),
-                Err(error) => {
-                    // The caller gets no replies, so it cannot report on the jobs popped by this batch.
-                    self.release_all(&answers).await;
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(answers)
+impl Layout for Session {
+    const NAME: &'static str = NAME;
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
-    /// Releases the jobs that answers hand out, if these do not reach their caller.
-    pub(super) async fn release_all(&self, answers: &[Answer]) {
-        for release in geartrain_core::Release::of_answers(answers) {
-            if let Err(error) = self.release(&release, self.shared.clock.now()).await {
-                tracing::warn!(jid = %release.jid, ?error, "cannot release a job: its lease will expire");
-            }
-        }
+    async fn pop(&self, pop: &Pop, now: Timestamp) -> Result<(PopReply, Option<Timestamp>), CallError> {
+        self.pop(pop, now).await
     }
 
-    async fn run_call(&self, call: Call) -> Result<Reply, CallError> {
+    async fn ready(
+        &self,
+        queues: &[QueueName],
+        now: Timestamp,
+    ) -> Result<(bool, Option<Timestamp>), CallError> {
+        self.ready(queues, now).await
+    }
+
+    async fn release(&self, release: &Release) -> Result<(), CallError> {
+        self.release(release, self.shared.clock.now()).await
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let now = call.now.unwrap_or_else(|| self.shared.clock.now());
         Ok(match call.command {
             Command::Put(put) => Reply::Put(self.put(&put, now).await?),
-            Command::Pop(pop) => {
-                Reply::Pop(self.pop(&pop, Some(now), None, pin!(std::future::pending())).await?)
-            }
+            Command::Pop(pop) => Reply::Pop(self.pop(&pop, now).await?.0),
             Command::Peek(peek) => Reply::Peek(self.peek(&peek.queue, peek.count.get(), now).await?),
             Command::Heartbeat(heartbeat) => Reply::Heartbeat(self.heartbeat(&heartbeat, now).await?),
             Command::Complete(complete) => Reply::Complete(self.complete(&complete).await?),

@@ -9,8 +9,9 @@ use redis::cmd;
 use super::attempt::Attempt;
 use super::keys::Keys;
 use super::pop::dead_record;
-use super::session::{CallError, Session, unsupported};
+use super::session::{Session, unsupported};
 use super::{cron, script};
+use crate::layout::CallError;
 
 impl Session {
     pub(super) async fn heartbeat(

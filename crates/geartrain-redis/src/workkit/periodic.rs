@@ -7,13 +7,16 @@ use geartrain_core::{
 };
 
 use super::put::{self, NewJob};
-use super::session::{CallError, Session, unsupported};
-use super::{canonical, cron};
+use super::session::{Session, unsupported};
+use super::{CronOrder, canonical, cron};
+use crate::layout::CallError;
 
 impl Session {
     /// Inserts a recurring job. Its id is that of its content, whatever the template's.
     pub(super) async fn put_periodic(&self, put: &PutPeriodic, now: Timestamp) -> Result<bool, CallError> {
-        let PeriodicTemplate { put: of, every, missed, overlap, expires_in, is_paused } = &*put.template;
+        // A phrase is for people, and stands for what is in the cron string.
+        let PeriodicTemplate { put: of, every, missed, overlap, expires_in, is_paused, phrase: _ } =
+            &*put.template;
         put::check(of)?;
         for (is_given, operation) in [
             (matches!(every, Period::Interval(_)), "run a job at an interval: use a cron expression"),
@@ -57,9 +60,10 @@ impl Session {
         Jid::new(canonical::id_of(&text)).ok()
     }
 
-    /// The cron string to store: as it was written, if it is one of WorkKit's, because it is part of the id.
+    /// The cron string to store: as it was written, if it has the fields of the schedule, because it is part of
+    /// the id. The order of Cuckoo is not looked for: a text may be valid in both, and the caller's is ours.
     fn cron_of(&self, text: &str) -> Result<String, Refusal> {
-        if self.options.order.parse(text).is_ok() {
+        if self.options.order == CronOrder::Document && Schedule::parse_seven(text).is_ok() {
             return Ok(text.to_owned());
         }
         let schedule = Schedule::parse(text).map_err(|error| bad_cron(error.to_string()))?;
@@ -89,36 +93,45 @@ impl Session {
         Ok(false)
     }
 
-    /// Lists recurring jobs by id. Listeners of all kinds run them, and leave no trace: that none watches is
-    /// not known, and so not claimed.
+    /// Lists recurring jobs by id. Listeners of all kinds run them and leave no trace, but a run that is long
+    /// overdue shows that none does: it is reported as the last look for due ones.
     pub(super) async fn periodics(
         &self,
         request: &Periodics,
         now: Timestamp,
     ) -> Result<PeriodicsReply, CallError> {
-        let mut periodics = Vec::new();
+        let (mut periodics, mut watched) = (Vec::new(), now);
         for schedule in self.schedules().await? {
+            let mut oldest = now;
             for (id, job, score) in self.recurring_jobs(&schedule).await? {
                 let (Ok(jid), Some(klass)) = (Jid::new(&id), job.klass()) else { continue };
+                if request.only.as_ref().is_some_and(|only| jid != *only) {
+                    continue;
+                }
+                oldest = oldest.min(cron::time_of(score));
                 let put = Put::new(schedule.clone(), jid, klass, job.payload());
-                let template = PeriodicTemplate::new(put, Period::Cron(job.cron.clone()));
+                let cron = match self.options.order {
+                    CronOrder::Document => job.cron,
+                    CronOrder::Cuckoo => job.schedule.to_string(),
+                };
                 periodics.push(Periodic {
-                    template: Box::new(template),
+                    template: Box::new(PeriodicTemplate::new(put, Period::Cron(cron))),
                     next: Some(cron::time_of(score)),
                     count: 0,
                     last: None,
                     error: None,
                 });
             }
+            // A listener that makes up missed runs takes old ones too.
+            if oldest < now && !self.has_leases(&schedule, now).await? {
+                watched = watched.min(oldest);
+            }
         }
         let jid = |periodic: &Periodic| periodic.template.put.jid.clone();
         periodics.sort_by_key(jid);
-        periodics.retain(|periodic| {
-            request.only.as_ref().is_none_or(|only| jid(periodic) == *only)
-                && request.after.as_ref().is_none_or(|after| jid(periodic) > *after)
-        });
+        periodics.retain(|periodic| request.after.as_ref().is_none_or(|after| jid(periodic) > *after));
         periodics.truncate(request.count.get());
-        Ok(PeriodicsReply { periodics, watched: Some(now) })
+        Ok(PeriodicsReply { periodics, watched: Some(watched) })
     }
 }
 

@@ -1,25 +1,19 @@
 //! Taking jobs: look at the due entries, choose those that may be run, and claim them one by one.
 
-use std::pin::Pin;
-use std::time::{Duration, Instant};
-
 use geartrain_core::{
     Klass, Lock, Pop, PopOrder, PopReply, Popped, Priority, QueueName, Refusal, Seconds, Timestamp,
 };
 use redis::cmd;
 
-use super::attempt::{AttemptRecord, name_of, new_token};
+use super::attempt::{AttemptRecord, name_of};
 use super::keys::{Keys, SCHEDULES, id_in};
 use super::payload::StoredJob;
-use super::session::{CallError, Session};
+use super::session::Session;
 use super::{cron, script};
+use crate::layout::{CallError, check_queues, new_token};
 
-/// Most queues of one pop, as in all backends.
-const QUEUES_MAX: usize = 1_024;
 /// Entries that are looked at first; the pages behind them are larger.
 const PAGE: (usize, usize) = (16, 1_024);
-/// The longest time between two looks: a peer may insert a job at any time, and nothing is published.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The klass of function literals, if a pop takes them. No function has a name without a namespace.
 const LITERAL: &str = "literal";
@@ -61,65 +55,45 @@ struct EntryPage {
     due: Vec<DueJob>,
     /// How many entries there were, due or not, readable or not.
     seen: usize,
+    /// How many of these had no job and were removed, so that others have moved up.
+    removed: usize,
     /// The score of the first entry that is not due.
     next: Option<f64>,
 }
 
 impl Session {
-    /// Pops jobs. If there are none, looks again until `wait` is over or the caller is gone.
+    /// Whether one of the schedules has a due job of a named function, and when the next entry is due.
+    pub(super) async fn ready(
+        &self,
+        queues: &[QueueName],
+        now: Timestamp,
+    ) -> Result<(bool, Option<Timestamp>), CallError> {
+        check_queues(queues)?;
+        let mut next = None;
+        for queue in queues {
+            self.enter(queue)?;
+            let mut offset = 0;
+            loop {
+                let page = self.page(queue, offset, PAGE.1, now).await?;
+                if page.due.iter().any(|due| self.options.literals || due.job.klass().is_some()) {
+                    return Ok((true, None));
+                }
+                next = earlier(next, page.next);
+                offset += page.seen - page.removed;
+                if page.next.is_some() || page.seen < PAGE.1 {
+                    break;
+                }
+            }
+        }
+        Ok((false, next.map(cron::time_of)))
+    }
+
+    /// Pops what is due, and returns when the first entry is that is not.
     pub(super) async fn pop(
         &self,
         pop: &Pop,
-        now: Option<Timestamp>,
-        wait: Option<Duration>,
-        mut cancelled: Pin<&mut (dyn Future<Output = ()> + Send)>,
-    ) -> Result<PopReply, CallError> {
-        let until = Instant::now() + wait.unwrap_or_default();
-        loop {
-            let time = now.unwrap_or_else(|| self.shared.clock.now());
-            let (reply, next) = self.pop_now(pop, time).await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if !reply.jobs.is_empty() || wait.is_none() || left.is_zero() || pop.count.get() == 0 {
-                return Ok(reply);
-            }
-            tokio::select! {
-                () = self.shared.timer(pause(time, next).min(left)) => {}
-                () = cancelled.as_mut() => return Ok(reply),
-            }
-        }
-    }
-
-    /// Waits until one of the schedules has a due job of a named function.
-    pub(super) async fn ready(&self, queues: &[QueueName], wait: Duration) -> Result<bool, CallError> {
-        check_queues(queues)?;
-        let until = Instant::now() + wait;
-        loop {
-            let (now, mut next) = (self.shared.clock.now(), None);
-            for queue in queues {
-                self.enter(queue)?;
-                let mut offset = 0;
-                loop {
-                    let page = self.page(queue, offset, PAGE.1, now).await?;
-                    if page.due.iter().any(|due| self.options.literals || due.job.klass().is_some()) {
-                        return Ok(true);
-                    }
-                    next = earlier(next, page.next);
-                    offset += page.seen;
-                    if page.next.is_some() || page.seen < PAGE.1 {
-                        break;
-                    }
-                }
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            self.shared.timer(pause(now, next).min(left)).await;
-        }
-    }
-
-    /// Pops what is due, and returns the score of the first entry that is not.
-    async fn pop_now(&self, pop: &Pop, now: Timestamp) -> Result<(PopReply, Option<f64>), CallError> {
+        now: Timestamp,
+    ) -> Result<(PopReply, Option<Timestamp>), CallError> {
         check_queues(&pop.queues)?;
         let named = match &pop.klasses {
             Some(klasses) => Named::Klasses(klasses),
@@ -167,7 +141,7 @@ impl Session {
             other => other?,
         }
         let turn = if pop.order == PopOrder::Strict { 0 } else { turn };
-        Ok((PopReply { jobs, turn }, next))
+        Ok((PopReply { jobs, turn }, next.map(cron::time_of)))
     }
 
     /// Claims due jobs of one schedule until there are `count`. Returns the score of the first entry that is
@@ -203,7 +177,7 @@ impl Session {
                 return Ok(page.next);
             }
             // Entries that were claimed have left the page, so that others have moved up.
-            offset += page.seen - moved;
+            offset += page.seen - page.removed - moved;
             size = (size * 2).min(PAGE.1);
         }
         Ok(None)
@@ -239,11 +213,11 @@ impl Session {
             }
         }
         if entries.is_empty() {
-            return Ok(EntryPage { due: Vec::new(), seen, next });
+            return Ok(EntryPage { due: Vec::new(), seen, removed: 0, next });
         }
         let ids: Vec<&str> = entries.iter().map(|(id, ..)| id.as_str()).collect();
         let payloads: Vec<Option<Vec<u8>>> = self.ask(cmd("HMGET").arg(&keys.jobs).arg(&ids)).await?;
-        let mut due = Vec::with_capacity(entries.len());
+        let (mut due, mut removed) = (Vec::with_capacity(entries.len()), 0);
         for ((id, entry, score), payload) in entries.into_iter().zip(payloads) {
             match payload.map(|payload| StoredJob::parse(&payload, self.options.order)) {
                 Some(Ok(job)) => due.push(DueJob { id, entry, score, job }),
@@ -252,12 +226,13 @@ impl Session {
                     let reason = dead_record("there is no job with this id", now, None);
                     let all = [keys.jobs.as_str(), &keys.next, &keys.dead];
                     if self.run(&script::DROP, &all, &[&id, &entry, &reason]).await? == 1 {
+                        removed += 1;
                         tracing::warn!(%schedule, id, "removed an entry without a job");
                     }
                 }
             }
         }
-        Ok(EntryPage { due, seen, next })
+        Ok(EntryPage { due, seen, removed, next })
     }
 
     /// Notes why a job cannot be run. Its entry stays: another listener may know better.
@@ -357,7 +332,7 @@ impl Session {
         while found.len() < count {
             let page = self.page(schedule, offset, PAGE.1, now).await?;
             let is_over = page.next.is_some() || page.seen < PAGE.1;
-            offset += page.seen;
+            offset += page.seen - page.removed;
             found.extend(page.due);
             if is_over {
                 break;
@@ -381,14 +356,6 @@ pub(super) fn dead_record(reason: &str, now: Timestamp, payload: Option<&str>) -
     serde_json::json!({ "at": cron::milliseconds(now), "reason": reason, "payload": payload }).to_string()
 }
 
-fn check_queues(queues: &[QueueName]) -> Result<(), Refusal> {
-    if (1..=QUEUES_MAX).contains(&queues.len()) {
-        return Ok(());
-    }
-    let why = format!("must be 1 to {QUEUES_MAX}, not {}", queues.len());
-    Err(Refusal::BadArgument { what: "queues".into(), why })
-}
-
 fn before_and_next(turn: &mut usize, queues: usize) -> usize {
     let at = *turn % queues;
     *turn = (at + 1) % queues;
@@ -400,12 +367,4 @@ fn earlier(one: Option<f64>, other: Option<f64>) -> Option<f64> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-/// How long to wait before the next look: until the next entry is due, at most a second.
-fn pause(now: Timestamp, next: Option<f64>) -> Duration {
-    let until = next.map_or(f64::INFINITY, |score| score / 1_000.0 - now.get());
-    Duration::try_from_secs_f64(until.max(0.0)).map_or(POLL_INTERVAL, |until| until.min(POLL_INTERVAL))
-        // A score is compared in whole milliseconds.
-        + Duration::from_millis(1)
 }

@@ -6,8 +6,9 @@ use geartrain_core::{
 };
 
 use super::keys::{Keys, SCHEDULES, entry_of};
-use super::session::{CallError, Session, unsupported};
+use super::session::{Session, unsupported};
 use super::{canonical, cron, payload, script};
+use crate::layout::CallError;
 
 /// A job to insert.
 pub(super) struct NewJob<'a> {

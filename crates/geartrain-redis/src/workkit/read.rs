@@ -12,7 +12,8 @@ use super::attempt::parts_of;
 use super::cron;
 use super::keys::{Keys, entry_of, id_in};
 use super::payload::StoredJob;
-use super::session::{CallError, Session};
+use super::session::Session;
+use crate::layout::CallError;
 
 /// The group under which jobs are listed that cannot be run or have failed for good.
 const DEAD: &str = "workkit-dead";

@@ -8,8 +8,9 @@ use redis::cmd;
 use super::attempt::{AttemptRecord, parts_of};
 use super::keys::{Keys, entry_of, id_in};
 use super::payload::StoredJob;
-use super::session::{CallError, Session};
+use super::session::Session;
 use super::{cron, script};
+use crate::layout::CallError;
 
 /// Expired leases that one pop handles.
 const EXPIRED_MAX: usize = 16;

@@ -3,69 +3,31 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use geartrain_core::{BackendError, QueueName, Refusal, Timestamp};
+use geartrain_core::{QueueName, Refusal, Timestamp};
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue, cmd};
 
 use super::keys::{Keys, NEXT, OWN, SCHEDULES};
-use super::script::Script;
 use super::url::Options;
 use crate::connection::ConnectionError;
 use crate::driver::Shared;
+use crate::layout::{self, CallError, Script, bad_argument};
 
 /// The backend's name in refusals.
 pub(super) const NAME: &str = "workkit";
 
-/// Keys that one SCAN looks at.
-const SCAN_COUNT: usize = 1_000;
-
-/// Why a command failed: refused, or no reply.
-#[derive(Debug)]
-pub(super) enum CallError {
-    Refused(Refusal),
-    Connection(ConnectionError),
-}
-
-impl From<Refusal> for CallError {
-    fn from(refusal: Refusal) -> CallError {
-        CallError::Refused(refusal)
-    }
-}
-
-impl From<ConnectionError> for CallError {
-    fn from(error: ConnectionError) -> CallError {
-        CallError::Connection(error)
-    }
-}
-
-impl From<CallError> for BackendError {
-    fn from(error: CallError) -> BackendError {
-        match error {
-            CallError::Refused(refusal) => refusal.into(),
-            CallError::Connection(error) => broken(error),
-        }
-    }
-}
-
-pub(super) fn broken(error: ConnectionError) -> BackendError {
-    BackendError::Broken { backend: NAME, source: Box::new(error) }
-}
-
-/// A key of another type belongs to something else: no retry changes that.
+/// A key of another type belongs to something else.
 fn refused_if_wrong_type(error: ConnectionError) -> CallError {
-    match &error {
-        // Older versions name the error of a script differently.
-        ConnectionError::Redis(redis) if redis.to_string().contains("WRONGTYPE") => {
-            let why = "is not a WorkKit schedule: the Redis has a key of another type".to_owned();
-            CallError::Refused(Refusal::BadArgument { what: "queue".into(), why })
-        }
-        _ => CallError::Connection(error),
+    if layout::is_wrong_type(&error) {
+        bad_argument("queue", "is not a WorkKit schedule: the Redis has a key of another type").into()
+    } else {
+        error.into()
     }
 }
 
 /// The refusal for what WorkKit has no notion of.
 pub(super) fn unsupported(operation: &'static str) -> Refusal {
-    Refusal::Unsupported { operation: operation.into(), backend: NAME.into() }
+    layout::unsupported(NAME, operation)
 }
 
 /// What all calls share.
@@ -84,27 +46,17 @@ impl Session {
     }
 
     pub(super) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, CallError> {
-        let value = self.shared.command(command).await.map_err(refused_if_wrong_type)?;
-        let unexpected =
-            |_| ConnectionError::InvalidReply("expected another kind of value from this command");
-        Ok(redis::from_redis_value(value).map_err(unexpected)?)
+        layout::ask(&self.shared, command).await.map_err(refused_if_wrong_type)
     }
 
-    /// Runs a script, which replies with a number. Loads it first if the Redis does not have it.
+    /// Runs a script, which replies with a number.
     pub(super) async fn run(
         &self,
         script: &Script,
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<i64, CallError> {
-        let call =
-            |verb: &str, text: &str| cmd(verb).arg(text).arg(keys.len()).arg(keys).arg(arguments).take();
-        match self.ask(&call("EVALSHA", script.sha())).await {
-            Err(CallError::Connection(ConnectionError::Redis(error))) if error.code() == Some("NOSCRIPT") => {
-                self.ask(&call("EVAL", script.text)).await
-            }
-            reply => reply,
-        }
+        layout::run(&self.shared, script, keys, arguments).await.map_err(refused_if_wrong_type)
     }
 
     /// Checks that the URL allows a schedule, and remembers that it is used.
@@ -150,24 +102,17 @@ impl Session {
         if self.options.schedule.is_some() {
             return Ok(found);
         }
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut scan = cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(format!("*{NEXT}")).arg("COUNT").arg(SCAN_COUNT);
-            let (next, keys): (String, Vec<Vec<u8>>) = self.ask(scan.arg("TYPE").arg("zset")).await?;
-            for key in keys {
-                let name = std::str::from_utf8(&key).ok().and_then(|key| key.strip_suffix(NEXT));
-                let Some(name) = name.filter(|name| !name.starts_with(OWN)) else { continue };
-                // Other programs have keys of such names too.
-                let kind: String = self.ask(cmd("TYPE").arg(Keys::of(name).jobs)).await?;
-                if kind == "hash" {
-                    found.extend(QueueName::new(name).ok());
-                }
-            }
-            cursor = next;
-            if cursor == "0" {
-                return Ok(found);
+        let pattern = format!("*{NEXT}");
+        let keys = layout::keys_like(&self.shared, &pattern, "zset").await.map_err(refused_if_wrong_type)?;
+        for key in keys {
+            let name = std::str::from_utf8(&key).ok().and_then(|key| key.strip_suffix(NEXT));
+            let Some(name) = name.filter(|name| !name.starts_with(OWN)) else { continue };
+            // Other programs have keys of such names too.
+            let kind: String = self.ask(cmd("TYPE").arg(Keys::of(name).jobs)).await?;
+            if kind == "hash" {
+                found.extend(QueueName::new(name).ok());
             }
         }
+        Ok(found)
     }
 }

@@ -4,13 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use geartrain_core::{QueueName, split_query};
+use geartrain_core::QueueName;
 
 use super::cron::CronOrder;
-use crate::url::{BadUrl, Kind, RedisUrl};
+use crate::layout::{UrlTexts, flag, lease, parse_url};
+use crate::url::{BadUrl, RedisUrl};
 
 /// How long a job may run without a heartbeat if the URL does not say.
 const LEASE: Duration = Duration::from_secs(60);
+
+const FLAGS: &str = "all, literals, nonce, catch_up, repeat, no_overlap and keep_failed are true or false";
+const TEXTS: UrlTexts = UrlTexts {
+    name: "workkit",
+    form: "write it as workkit+redis://HOST:PORT",
+    no_prefix: "WorkKit's keys have no prefix, and its writes wait for no replicas",
+    no_cluster: "the keys of a WorkKit schedule cannot share a slot of a Cluster",
+    options: "the only options are schedule, all, literals, nonce, retries, lease, catch_up, repeat, \
+              no_overlap, keep_failed, cron_order, patience, ca, cert and key",
+};
 
 /// The URL of a Redis with WorkKit schedules: `workkit+` and a [`RedisUrl`] other than of a Cluster, as in
 /// `workkit+redis://HOST[:PORT][/DB]`. A queue is a schedule.
@@ -96,8 +107,6 @@ impl FromStr for WorkKitUrl {
     type Err = BadUrl;
 
     fn from_str(url: &str) -> Result<WorkKitUrl, BadUrl> {
-        let redis = url.strip_prefix("workkit+").ok_or(BadUrl("write it as workkit+redis://HOST:PORT"))?;
-        let (place, given) = split_query(redis);
         let mut options = Options {
             schedule: None,
             all: false,
@@ -111,59 +120,34 @@ impl FromStr for WorkKitUrl {
             keep_failed: false,
             order: CronOrder::Document,
         };
-        let mut rest = Vec::new();
-        for option in given {
-            match option {
-                ("all", value) => options.all = flag(value)?,
-                ("literals", value) => options.literals = flag(value)?,
-                ("nonce", value) => options.nonce = flag(value)?,
-                ("catch_up", value) => options.catch_up = flag(value)?,
-                ("repeat", value) => options.repeat = flag(value)?,
-                ("no_overlap", value) => options.no_overlap = flag(value)?,
-                ("keep_failed", value) => options.keep_failed = flag(value)?,
-                ("schedule", name) => {
-                    let name = crate::url::decoded(name)?;
+        let redis = parse_url(url, &TEXTS, |name, value| {
+            match name {
+                "all" => options.all = flag(value, FLAGS)?,
+                "literals" => options.literals = flag(value, FLAGS)?,
+                "nonce" => options.nonce = flag(value, FLAGS)?,
+                "catch_up" => options.catch_up = flag(value, FLAGS)?,
+                "repeat" => options.repeat = flag(value, FLAGS)?,
+                "no_overlap" => options.no_overlap = flag(value, FLAGS)?,
+                "keep_failed" => options.keep_failed = flag(value, FLAGS)?,
+                "schedule" => {
+                    let name = crate::url::decoded(value)?;
                     let name = QueueName::new(name).map_err(|_| BadUrl("schedule has 1 to 512 bytes"))?;
                     options.schedule = Some(name);
                 }
-                ("retries", count) => {
-                    options.retries = count.parse().map_err(|_| BadUrl("retries is a number"))?;
+                "retries" => options.retries = value.parse().map_err(|_| BadUrl("retries is a number"))?,
+                "lease" => options.lease = lease(value)?,
+                "cron_order" => {
+                    options.order = match value {
+                        "document" => CronOrder::Document,
+                        "cuckoo" => CronOrder::Cuckoo,
+                        _ => return Err(BadUrl("cron_order is document or cuckoo")),
+                    }
                 }
-                ("lease", seconds) => {
-                    let seconds = seconds.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
-                    let seconds = seconds.ok_or(BadUrl("lease is a number of seconds, from 1 to 86400"))?;
-                    options.lease = Duration::from_secs(seconds);
-                }
-                ("cron_order", "document") => options.order = CronOrder::Document,
-                ("cron_order", "cuckoo") => options.order = CronOrder::Cuckoo,
-                ("cron_order", _) => return Err(BadUrl("cron_order is document or cuckoo")),
-                ("prefix" | "replicas", _) => {
-                    return Err(BadUrl("WorkKit's keys have no prefix, and its writes wait for no replicas"));
-                }
-                ("patience" | "ca" | "cert" | "key", _) => rest.push(format!("{}={}", option.0, option.1)),
-                _ => {
-                    return Err(BadUrl(
-                        "the only options are schedule, all, literals, nonce, retries, lease, catch_up, repeat, \
-                         no_overlap, keep_failed, cron_order, patience, ca, cert and key",
-                    ));
-                }
+                _ => return Ok(false),
             }
-        }
-        let redis: RedisUrl = format!("{place}?{}", rest.join("&")).parse()?;
-        if matches!(redis.kind, Kind::Cluster(_)) {
-            return Err(BadUrl("the keys of a WorkKit schedule cannot share a slot of a Cluster"));
-        }
+            Ok(true)
+        })?;
         Ok(WorkKitUrl { redis, options })
-    }
-}
-
-fn flag(value: &str) -> Result<bool, BadUrl> {
-    match value {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(BadUrl(
-            "all, literals, nonce, catch_up, repeat, no_overlap and keep_failed are true or false",
-        )),
     }
 }
 

@@ -281,6 +281,19 @@ fn damaged_jobs_are_reported_and_the_rest_goes_on() {
 }
 
 #[test]
+fn entries_without_jobs_are_removed_and_hide_no_job_behind_them() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&redis, "");
+    for number in 0..20 {
+        let entry = format!(r#"{{"id":"gone-{number}"}}"#);
+        ask::<i64>(redis.port(), &["ZADD", "s:next", "1", &entry]).unwrap();
+    }
+    run_at(&*backend, 0.0, put("[]")).unwrap();
+    assert!(take(&*backend, 0.0).is_some(), "one look is enough");
+    assert_eq!(ask::<u64>(redis.port(), &["ZCARD", "s:next"]).unwrap(), 0);
+}
+
+#[test]
 fn a_job_of_a_lost_worker_comes_back_when_its_lease_expires() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis, "?lease=10");

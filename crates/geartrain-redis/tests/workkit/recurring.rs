@@ -160,6 +160,40 @@ fn recurring_jobs_are_listed_and_removed() {
 }
 
 #[test]
+fn a_run_that_is_long_overdue_shows_that_no_listener_is_there() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&redis, "?catch_up=true");
+    let watched = |seconds| {
+        let all = Periodics { only: None, after: None, count: Count::MAX };
+        run_at(&*backend, seconds, all).unwrap().watched
+    };
+    run_at(&*backend, 0.0, periodic("* * * * * * *", "[]")).unwrap();
+    assert_eq!(watched(0.0), Some(at(0.0)));
+    assert_eq!(watched(60.0), Some(at(0.0)));
+    // A listener that makes up missed runs is behind, but it is there.
+    let job = take(&*backend, 60.0).unwrap();
+    assert_eq!((score(&redis), watched(60.0)), (1_000, Some(at(60.0))));
+    run_at(&*backend, 60.0, complete(&job)).unwrap();
+    assert_eq!(watched(60.0), Some(at(1.0)));
+}
+
+/// A string may be valid in both orders: `* * * 1 5 3 *` is Mondays from 05:03:00 to 05:03:59, and in the order of
+/// Cuckoo all of the 5th of January if that is a Wednesday.
+#[test]
+fn a_recurring_job_means_the_same_in_the_order_of_cuckoo() {
+    let redis = RedisServer::start(&[]);
+    let backend = connect(&redis, "?cron_order=cuckoo");
+    let made = periodic("* * * 1 5 3 *", "[]");
+    run_at(&*backend, 0.0, made.clone()).unwrap();
+    let id = backend.periodic_jid(&made.template).unwrap();
+    let text: String = ask(redis.port(), &["HGET", "s:jobs", &id.to_string()]).unwrap();
+    assert_eq!(text, r##"{"args":[],"cron":"* 3 5 * * 1 *","job":"#'a\/b"}"##);
+    let listed = run_at(&*backend, 0.0, Periodics::one(id)).unwrap().periodics.remove(0);
+    assert_eq!(listed.template.every, made.template.every);
+    assert_eq!(listed.next, made.template.first_run(at(0.0)));
+}
+
+#[test]
 fn cron_strings_in_the_order_of_cuckoo_are_read_and_written() {
     let redis = RedisServer::start(&[]);
     let backend = connect(&redis, "?cron_order=cuckoo");

@@ -56,7 +56,9 @@ pub mod trace;
 pub mod unique;
 pub mod why;
 
-pub use system::{Checked, Order, System, Unexpected, check};
+pub use system::{Checked, Order, Start, System, Unexpected, check};
+
+use system::Case;
 
 /// What every theme is written with.
 mod prelude {
@@ -67,8 +69,9 @@ mod prelude {
 
 macro_rules! cases {
     (($dollar:tt) $($theme:ident => { $($case:ident,)* })*) => {
-        /// The names of all cases.
-        pub const CASES: &[&str] = &[$($(stringify!($case),)*)*];
+        /// All cases, with their names. Their futures are boxed here, so that they are compiled once and not in the
+        /// tests of each backend.
+        const CASES: &[(&str, Case)] = &[$($((stringify!($case), |system| Box::pin($theme::$case(system))),)*)*];
 
         /// Makes a test of every case, each with a fresh backend, for a backend's `tests/conformance.rs`.
         ///
@@ -86,10 +89,11 @@ macro_rules! cases {
                 $crate::conformance!($crate::conformance::Order::OneDouble, $dollar backend);
             };
             ($dollar order:expr, $dollar backend:expr) => {
+                const START: $crate::conformance::Start = $dollar backend;
                 $($(
                     #[test]
                     fn $case() {
-                        $crate::conformance::check($crate::conformance::$theme::$case, $dollar order, $dollar backend);
+                        $crate::conformance::check(stringify!($case), $dollar order, START);
                     }
                 )*)*
             };
@@ -852,7 +856,7 @@ mod tests {
         let cases = rows().into_iter().map(|(_, _, case)| case);
         let shown: BTreeSet<&str> =
             cases.filter(|case| !["case", "for the decoder"].contains(case)).collect();
-        let written: BTreeSet<&str> = CASES.iter().copied().collect();
+        let written: BTreeSet<&str> = CASES.iter().map(|(name, _)| *name).collect();
         assert_eq!(shown.difference(&written).collect::<Vec<_>>(), [&""; 0], "are only in the tables");
         assert_eq!(written.difference(&shown).collect::<Vec<_>>(), [&""; 0], "are in no table");
         assert_eq!(written.len(), CASES.len(), "two cases have one name");
@@ -962,6 +966,9 @@ mod tests {
             .iter()
             .flat_map(|file| file.lines())
             .filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('(').map(|(name, _)| name));
-        assert_eq!(functions.collect::<BTreeSet<_>>(), CASES.iter().copied().collect::<BTreeSet<_>>());
+        assert_eq!(
+            functions.collect::<BTreeSet<_>>(),
+            CASES.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>()
+        );
     }
 }

@@ -36,6 +36,7 @@ pub async fn a_periodic_job_is_as_it_was_put(system: System) -> Checked {
         ..made.put
     };
     made.overlap = Overlap::CancelOld;
+    made.phrase = Some("every minute, \u{fc}".to_owned());
     assert!(system.at(10, PutPeriodic::new(made.clone(), moment(10))).await?);
     assert!(!system.at(20, PutPeriodic::new(made.clone(), moment(20))).await?);
     let periodic = shown(&system, "nightly").await?.expect("it was put");
@@ -194,6 +195,7 @@ pub async fn bad_periodic_jobs_are_refused(system: System) -> Checked {
     refuses(PeriodicTemplate { missed: Missed::Last(0), ..every_minute("r") }, "backlog").await?;
     refuses(PeriodicTemplate { missed: Missed::Last(1_001), ..every_minute("r") }, "backlog").await?;
     refuses(every_minute(&"r".repeat(491)), "jid").await?;
+    refuses(PeriodicTemplate { phrase: Some("x".repeat(513)), ..every_minute("r") }, "phrase").await?;
     let mut later = every_minute("r");
     later.put.delay = seconds(5);
     refuses(later, "put").await?;

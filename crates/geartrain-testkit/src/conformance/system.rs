@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use geartrain_core::*;
 
+use super::CASES;
 use super::builders::*;
 use super::walk::Watch;
 use crate::clock::ManualClock;
@@ -35,13 +36,20 @@ impl<E: Into<Surprise>> From<E> for Unexpected {
     }
 }
 
+/// A case, ready to run on a system.
+pub(crate) type Case = fn(System) -> Pin<Box<dyn Future<Output = Checked>>>;
+
+/// Makes a fresh backend that goes by a clock.
+pub type Start = fn(Arc<ManualClock>) -> Arc<dyn Backend>;
+
 /// Runs one case on a fresh backend, and looks at every job along the way. A backend's tests come here
 /// through [`conformance!`](crate::conformance!).
-pub fn check<F: Future<Output = Checked>>(
-    case: impl FnOnce(System) -> F,
-    order: Order,
-    backend: impl FnOnce(Arc<ManualClock>) -> Arc<dyn Backend>,
-) {
+pub fn check(case: &str, order: Order, backend: Start) {
+    let (_, case) = CASES.iter().find(|(name, _)| *name == case).expect("the tests are made from the table");
+    run(*case, order, backend);
+}
+
+pub(crate) fn run(case: Case, order: Order, backend: Start) {
     let clock = ManualClock::new();
     let watch = Watch::new(backend(clock.clone()), clock.clone());
     let system = System { backend: watch.clone(), clock, order };

@@ -406,7 +406,7 @@ mod tests {
 
     use super::*;
     use crate::conformance::builders::*;
-    use crate::conformance::system::{Checked, Order, System, check};
+    use crate::conformance::system::{Checked, Order, System, run};
 
     /// A backend that says of every job that it is next.
     struct Liar(StoreBackend);
@@ -448,6 +448,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a at 0")]
     fn a_wrong_reason_is_noticed_in_a_case_that_does_not_ask() {
-        check(a_job_runs_and_ends, Order::Exact, lie);
+        run(|system| Box::pin(a_job_runs_and_ends(system)), Order::Exact, lie);
     }
 }

@@ -115,6 +115,22 @@ fn recurring_jobs_by_cron_have_put_options_and_a_life_of_their_own() {
     add("digest", &["--cron", "weekdays at 9:00", "--backlog", "skip"]);
     add("often", &["--every", "1h", "--expires-in", "5m"]);
     add("qless", &["--every", "1h"]);
+    for put in
+        ["put reports nightly {} --jid each --every 1h", "put reports nightly {} --jid night2 --cron @daily"]
+    {
+        let more =
+            ["--timeout", "10m", "--backoff", "5s", "--keep-result", "--unique", "u", "--expires", "5m"];
+        assert_eq!(shell.try_run(put, &more).code, 0, "{put}");
+    }
+    let each = shell.json("recur get each");
+    for (key, value) in [("every", 3_600), ("timeout", 600), ("expires_in", 300), ("keep_result", 90_000)] {
+        assert_eq!(each[key], json!(value), "{key}");
+    }
+    assert_eq!((&each["unique"], &each["text"]), (&json!("u"), &json!(null)));
+    assert!(shell.run("recur get each").contains("backoff      5s\n"));
+    let daily = shell.json("recur get night2");
+    assert_eq!((&daily["text"], &daily["cron"]), (&json!("@daily"), &json!("* * * * 0 0 0")));
+    assert_eq!(shell.run("recur rm each night2"), "2 recurring jobs removed\n");
     let view = shell.json("recur get night");
     for (key, value) in [
         ("cron", json!("* * * * 3 0 0")),
@@ -145,6 +161,51 @@ fn recurring_jobs_by_cron_have_put_options_and_a_life_of_their_own() {
     assert_eq!(shell.json("recur ls"), json!([]));
 }
 
+/// A phrase is shown as it was given, beside the fields that it stands for.
+#[test]
+fn a_recurring_job_shows_the_text_of_its_author() {
+    let shell = shell();
+    let add = |jid: &str, more: &[&str]| {
+        let printed = shell.try_run(&format!("recur add q k --jid {jid}"), more);
+        assert_eq!(printed.code, 0, "{}", printed.err);
+    };
+    add("phrase", &["--cron", "weekdays at 9:00"]);
+    add("zoned", &["--cron", "0 9 * * *", "--zone", "Europe/Berlin"]);
+    add("fields", &["--cron", "*/20 9 * * *"]);
+    let shown = |jid: &str| {
+        let job = shell.json(&format!("recur get {jid}"));
+        let text = |key: &str| job[key].as_str().unwrap_or_default().to_owned();
+        (text("text"), text("cron"))
+    };
+    let texts = |text: &str, cron: &str| (text.to_owned(), cron.to_owned());
+    assert_eq!(shown("phrase"), texts("weekdays at 9:00", "* * * 1-5 9 0 0"));
+    assert_eq!(shown("zoned"), texts("0 9 * * *", "CRON_TZ=Europe/Berlin * * * * 9 0 0"));
+    let listed = shell.run("recur ls");
+    for every in [" weekdays at 9:00 ", " 0 9 * * * Europe/Berlin ", " */20 9 * * * "] {
+        assert!(listed.contains(every), "{listed}");
+    }
+    let card = shell.run("recur get phrase");
+    assert!(card.contains("\nevery     weekdays at 9:00\ncron      * * * 1-5 9 0 0\n"), "{card}");
+    assert!(card.lines().all(|line| line.split_whitespace().count() > 1), "an empty row: {card}");
+    // Another schedule has no phrase any more.
+    assert_eq!(shell.json("recur edit phrase --every 1h")["text"], json!(null));
+}
+
+#[test]
+fn why_explains_recurring_jobs() {
+    let shell = shell();
+    shell.try_run("recur add q k --jid night", &["--cron", "0 9 * * *"]);
+    shell.run("recur add q k --jid often --every 1h");
+    let why = shell.run("why night");
+    assert!(why.starts_with("night is a recurring job of q: its next run is due in "), "{why}");
+    assert!(shell.run("why often").ends_with("; its jobs are made when a worker pops q, as in Qless\n"));
+    shell.run("recur pause night");
+    assert_eq!(shell.json("why night")["reasons"], json!([{ "reason": "paused" }]));
+    let why = shell.run("why night");
+    assert!(why.ends_with("it is paused; `geartrain recur resume night` resumes it\n"), "{why}");
+    assert_eq!(shell.try_run("why missing", &[]).code, 1);
+}
+
 #[test]
 fn what_never_recurs_is_refused() {
     let shell = shell();
@@ -159,10 +220,17 @@ fn what_never_recurs_is_refused() {
         (&["geartrain", "recur", "add", "q", "k", "--every", "1h", "--overlap", "no"], "cancel-old"),
         (&["geartrain", "recur", "add", "q", "k", "--every", "1h", "--backlog", "many"], "skip"),
         (&["geartrain", "recur", "add", "q", "k"], "--every"),
+        (&["geartrain", "recur", "add", "q", "k", "--cron", "@daily", "--in", "1h"], "--in"),
+        (&["geartrain", "recur", "add", "q", "k", "--every", "1h", "--in", "1h", "--at", "9am"], "--at"),
+        (&["geartrain", "put", "q", "k", "--every", "1h", "--depends", "j"], "--depends"),
+        (&["geartrain", "put", "q", "k", "--cron", "@daily", "--on-dependency-failure", "fail"], "--on-dep"),
     ] {
         let error = crate::args::parse(line.iter().copied()).unwrap_err().to_string();
         assert!(error.contains(why), "{line:?}: {error}");
     }
+    let moment = shell.try_run("put q k --every 1h", &["--expires", "2040-01-01"]);
+    assert_eq!(moment.code, 2);
+    assert!(moment.err.contains("a duration after each run"), "{}", moment.err);
     for verb in ["pause", "resume", "run", "get", "rm"] {
         assert_eq!(shell.try_run(&format!("recur {verb} missing"), &[]).code, 1, "{verb}");
     }
