@@ -112,13 +112,13 @@ impl Transfer {
         let system = |url: &str| Target::of(url).map(|target| System::of(&target));
         let (system_from, system_to) =
             (system(from).map_err(TransferError::Source)?, system(to).map_err(TransferError::Target)?);
+        if let Some(why) = system_from.cannot_leave() {
+            return Err(TransferError::Unsupported(why.to_owned()));
+        }
         let source = connect(from).await.map_err(TransferError::Source)?;
         let target = connect(to).await.map_err(TransferError::Target)?;
         let mut transfer = Transfer::between(source, target, &identity(to), queues);
         (transfer.from, transfer.to) = (system_from, system_to);
-        if let Some(why) = system_from.cannot_leave() {
-            return Err(TransferError::Unsupported(why.to_owned()));
-        }
         Ok(transfer)
     }
 

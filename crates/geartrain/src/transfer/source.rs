@@ -49,9 +49,11 @@ impl Listing {
         &self.queue
     }
 
-    /// Passes over jobs that were listed and stay.
+    /// Passes over jobs that were listed and stay. Failed ones are not listed again anyway.
     pub(super) fn skip(&mut self, jobs: usize) {
-        self.offset += jobs;
+        if self.states.last() != Some(&StateName::Failed) {
+            self.offset += jobs;
+        }
     }
 
     /// The next jobs but for those that stay; none at the end. Jobs that are not set aside come again.
