@@ -153,8 +153,8 @@ local function count_of(text)
   return count < 2147483647 and count or 2147483647
 end
 
-local function job_of(jid)
-  local of = job.load(jid, true)
+local function job_of(jid, loaded)
+  local of = loaded or job.load(jid, true)
   if not of then return nil end
   local tags, failure, parent, ends = job.more(of, 'tags', 'failure', 'spawned_from_jid', 'gt-attempts')
   failure = failure_of(failure)

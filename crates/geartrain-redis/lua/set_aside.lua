@@ -47,13 +47,12 @@ local function enter_group(of, failure, when, group)
   call('HSET', of.at, 'state', 'failed', 'failure', failure, 'worker', '', 'expires', '')
   of.state = 'failed'
   stats.count('failed', of.queue, when, 1)
-  call('SADD', key.failures, group)
-  call('LPUSH', key.group .. group, of.jid)
+  if call('LPUSH', key.group .. group, of.jid) == 1 then call('SADD', key.failures, group) end
 end
 
--- A job that is set aside, as it was before.
-local function before(jid, record, failure)
-  local shown, of = native.job_of(jid), job.load(jid)
+-- A job that was set aside by an earlier command, as it was before.
+local function before(of, record, failure)
+  local shown = native.job_of(of.jid, of)
   local last = record.group and { group = record.group, message = record.message, when = tonumber(failure.when) or 0,
     worker = failure.worker ~= '' and failure.worker or nil } or nil
   shown.qless.state, shown.past_failure = record.was, last
@@ -82,31 +81,34 @@ local function obstacle(of, state)
   return nil
 end
 
--- Sets one job aside. Returns the job, or nil and why it stays.
+-- Sets one job aside. Returns the job as it was before, or nil and why it stays.
 local function set_one(jid, to)
-  local of = job.load(jid)
+  local of = job.load(jid, true)
   if not of then return nil, 'Unknown' end
-  local record, failure = record_of(of.at, of.state)
+  local record, failure, text = record_of(of.at, of.state)
   if record then
     if record.to ~= to then return nil, 'OtherTarget' end
-    return before(jid, record, failure)
+    return before(of, record, failure)
   end
   local state = job.state_of(of)
   local reason = obstacle(of, state)
   if reason then return nil, reason end
   job.check_type(of)
-  job.check_group_type(GROUP)
-  local last, text = failure_of(of.at)
-  local when, worker = last and tonumber(last.when) or floor(now), last and last.worker or ''
+  local shown = native.job_of(jid, of)
+  local last = shown.past_failure
+  if state == 'Failed' then
+    last, text = failure_of(of.at)
+    last = last and shown.state.Failed.failure
+  end
+  local when, worker = last and last.when or floor(now), last and last.worker or ''
   local message = BEGINNING .. to .. ' , was ' .. state:lower()
   if last then
-    last.message = tostring(last.message or '')
     message = message .. ', failure [' .. #last.group .. '] ' .. last.group .. ': ' .. last.message
   end
   if state == 'Failed' then job.leave_group(of, text, of.queue) end
   if state == 'Scheduled' then
     call('HSET', of.at, 'scheduled', zset.score(keys_of(of.queue).scheduled, jid) or 0)
-  elseif state ~= 'Depends' then
+  elseif state ~= 'Depends' and of.scheduled then
     -- One that was left behind by earlier dependencies does not count.
     call('HDEL', of.at, 'scheduled')
   end
@@ -115,7 +117,7 @@ local function set_one(jid, to)
   job.detach(of)
   job.clear_warning(of)
   if of.worker ~= '' then zset.remove(jobs_of(of.worker), jid) end
-  if (call('HGET', of.at, 'gt-ended') or ''):find(' deadline', 1, true) then job.forget_ended(of) end
+  if (of.ended or ''):find(' deadline', 1, true) then job.forget_ended(of) end
   if state == 'Depends' then
     local on = job.dependencies(jid)
     for _, other in ipairs(on) do job.unlink(jid, other) end
@@ -124,8 +126,8 @@ local function set_one(jid, to)
     put_options.write(of)
   end
   enter_group(of, job.failure_text(GROUP, message, when, worker), when, GROUP)
-  return before(jid, { was = state:lower(), group = last and last.group, message = last and last.message },
-    { when = when, worker = worker })
+  shown.qless = { state = state:lower(), expires = 0 }
+  return shown
 end
 
 local function check_jids(jids)
@@ -139,6 +141,7 @@ function set_aside.set(jids, to)
     bad('to', 'must have 1 to ' .. TARGET_MAX .. ' bytes and no blanks')
   end
   local jobs, stay, bytes = {}, {}, 0
+  job.check_group_type(GROUP)
   for _, jid in ipairs(jids) do
     if bytes >= BYTES_MAX then break end
     local found, reason = set_one(jid, to)
