@@ -19,6 +19,7 @@ use crate::commands::limits::LimitsArgs;
 use crate::commands::list::{JobsArgs, PeekArgs};
 use crate::commands::log::LogArgs;
 use crate::commands::maintenance::{BackupArgs, CheckArgs};
+use crate::commands::move_jobs::MoveArgs;
 use crate::commands::next::NextArgs;
 use crate::commands::put::PutArgs;
 use crate::commands::queue::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
@@ -181,6 +182,8 @@ pub(crate) enum Verb {
     WorkerLost(WorkerLostArgs),
     /// Process what is due: timeouts, expired jobs, and what is too old to be kept
     Tick(TickArgs),
+    /// Move jobs to another queue system
+    Move(MoveArgs),
     /// Back up a queue to another directory
     Backup(BackupArgs),
     /// Check a data directory for damage, and recover what can be recovered
@@ -251,7 +254,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
-    ("Maintenance", &["ping", "worker-lost", "tick", "backup", "check"]),
+    ("Maintenance", &["ping", "worker-lost", "tick", "move", "backup", "check"]),
     ("Tools", &["lua", "bench", "drill", "completions", "version"]),
 ];
 

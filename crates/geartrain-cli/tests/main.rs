@@ -15,6 +15,7 @@ mod gearman;
 mod gearman_killed;
 mod gearmonkey;
 mod languages;
+mod moving;
 mod ops;
 mod ping;
 mod result_log;

@@ -95,6 +95,8 @@ mod socket;
 #[cfg(feature = "embedded")]
 pub mod testing;
 mod timer;
+#[cfg(feature = "worker")]
+pub mod transfer;
 mod wait;
 #[cfg(feature = "redis")]
 pub mod workkit;

@@ -11,6 +11,7 @@ mod lease;
 mod retry;
 mod streams;
 mod test_clock;
+mod transfer;
 mod typed_jobs;
 mod wait;
 mod worker_backend;

@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod maintenance;
+pub(crate) mod move_jobs;
 pub(crate) mod next;
 mod periodic;
 mod ping;
@@ -142,6 +143,10 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         Verb::Work(args) => run_worker::work(&url, args, out),
+        Verb::Move(_) if cli.url_given => {
+            Err(Failure::Usage("a move names its queues with --from and --to, not with --url".to_owned()))
+        }
+        Verb::Move(args) => move_jobs::move_jobs(args, out),
         Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
@@ -230,6 +235,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Check(_)
         | Verb::Completions { .. }
         | Verb::Ping
+        | Verb::Move(_)
         | Verb::Version
         | Verb::Work(_) => Ok(()),
     }
