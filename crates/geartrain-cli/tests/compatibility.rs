@@ -20,7 +20,7 @@ fn positional(command: &str, layout: &Layout) -> Vec<&'static str> {
     let Layout { klass, payload, jid, .. } = *layout;
     match command {
         "put" => vec!["q", klass, payload],
-        "recur" => vec!["add", "q", klass, payload],
+        "recur add" => vec!["q", klass, payload],
         "pop" => vec!["q", "--worker", "w"],
         "complete" | "retry" | "release" | "heartbeat" => vec![jid, "--worker", "w"],
         "fail" => vec![jid, "group", "message", "--worker", "w"],
@@ -29,22 +29,22 @@ fn positional(command: &str, layout: &Layout) -> Vec<&'static str> {
         "log" => vec![jid, "message"],
         "priority" => vec![jid, "1"],
         "tag" => vec![jid, "t"],
-        "depend" => vec![jid, "other"],
+        "depend" => vec![jid, jid],
         "get" | "status" | "result" | "why" | "cancel" | "requeue" | "track" | "timeout" => vec![jid],
         "peek" | "pause" | "stats" | "limits" | "roll-call" => vec!["q"],
         "announce" => vec!["w", "q"],
         "worker-lost" => vec!["w"],
         "config" => vec!["get"],
-        "events" => vec!["--count", "0"],
         _ => vec![],
     }
 }
 
 /// Whether a backend executes a command, or refuses it because its system has no such thing.
 fn supports(sandbox: &Sandbox, layout: &Layout, row: &str) -> Result<bool, String> {
-    let mut words = row.split(' ');
-    let command = words.next().unwrap();
-    let arguments = [command].into_iter().chain(positional(command, layout)).chain(words);
+    let (command, flags) =
+        row.split_once(" --").map_or((row, String::new()), |(of, flags)| (of, format!("--{flags}")));
+    let flags = flags.replace("JID", layout.jid).replace("KEY", layout.payload);
+    let arguments = command.split(' ').chain(positional(command, layout)).chain(flags.split_whitespace());
     let arguments: Vec<&str> = arguments.chain(["--url", &layout.url]).collect();
     let (_, error, code) = sandbox.try_run(&arguments);
     let is_refused = error.contains(&format!("the {} backend cannot", layout.name));
