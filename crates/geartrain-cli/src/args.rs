@@ -19,6 +19,7 @@ use crate::commands::limits::LimitsArgs;
 use crate::commands::list::{JobsArgs, PeekArgs};
 use crate::commands::log::LogArgs;
 use crate::commands::maintenance::{BackupArgs, CheckArgs};
+use crate::commands::move_jobs::MoveArgs;
 use crate::commands::next::NextArgs;
 use crate::commands::put::PutArgs;
 use crate::commands::queue::{ForgetVerb, QueuesArgs, StatsArgs, TickArgs};
@@ -181,6 +182,8 @@ pub(crate) enum Verb {
     WorkerLost(WorkerLostArgs),
     /// Process what is due: timeouts, expired jobs, and what is too old to be kept
     Tick(TickArgs),
+    /// Move jobs to another queue system
+    Move(MoveArgs),
     /// Back up a queue to another directory
     Backup(BackupArgs),
     /// Check a data directory for damage, and recover what can be recovered
@@ -251,7 +254,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
-    ("Maintenance", &["ping", "worker-lost", "tick", "backup", "check"]),
+    ("Maintenance", &["ping", "worker-lost", "tick", "move", "backup", "check"]),
     ("Tools", &["lua", "bench", "drill", "completions", "version"]),
 ];
 
@@ -263,7 +266,8 @@ const EXAMPLES: &str = r#"Examples:
   geartrain complete JID --token TOKEN
 
 URLs: redis://HOST:PORT (a geartrain server, Redis or Valkey), gearman://HOST:PORT, embedded:DIR, memory:,
-workkit+redis://HOST:PORT (WorkKit schedules)
+gearmonkey+redis://HOST:PORT (GearMonkey functions), workkit+redis://HOST:PORT (WorkKit schedules),
+worqr+redis://HOST:PORT (Worqr's queues)
 Exit codes: 0 done, 1 refused by the queue, 2 wrong usage, 3 queue unreachable, 4 timed out.
 See `geartrain help COMMAND` for more about a command."#;
 
@@ -427,6 +431,7 @@ mod tests {
             ("docs/cli.md", manual),
             ("README.md", include_str!("../../../README.md")),
             ("docs/gearman.md", gearman),
+            ("docs/gearmonkey.md", include_str!("../../../docs/gearmonkey.md")),
             ("docs/operations.md", include_str!("../../../docs/operations.md")),
             ("docs/options.md", include_str!("../../../docs/options.md")),
             ("docs/performance.md", include_str!("../../../docs/performance.md")),
@@ -434,6 +439,7 @@ mod tests {
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
             ("docs/workers.md", include_str!("../../../docs/workers.md")),
             ("docs/workkit.md", include_str!("../../../docs/workkit.md")),
+            ("docs/worqr.md", include_str!("../../../docs/worqr.md")),
         ];
         for (page, text) in pages {
             let is_known = |flag: &&String| flags.contains(*flag) || FOREIGN_FLAGS.contains(&flag.as_str());

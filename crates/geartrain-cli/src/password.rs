@@ -79,7 +79,8 @@ fn read_file(path: &Path) -> Result<Password, String> {
 /// Adds the password to a URL of RESP that has none.
 pub(crate) fn add_to(url: &str, password: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let system = scheme.strip_prefix("workkit+").unwrap_or(scheme);
+    let layouts = ["gearmonkey+", "workkit+", "worqr+"];
+    let system = layouts.iter().find_map(|layout| scheme.strip_prefix(layout)).unwrap_or(scheme);
     if !system.starts_with("redis") && !system.starts_with("valkey") {
         return url.to_owned();
     }
@@ -150,7 +151,9 @@ mod tests {
             ("redis://ann@h", "redis://ann:a%40%2Fb@h"),
             ("redis://:@h", "redis://:a%40%2Fb@h"),
             ("redis://:own@h", "redis://:own@h"),
+            ("gearmonkey+redis://h", "gearmonkey+redis://:a%40%2Fb@h"),
             ("workkit+redis://h?all=true", "workkit+redis://:a%40%2Fb@h?all=true"),
+            ("worqr+rediss://h", "worqr+rediss://:a%40%2Fb@h"),
             ("gearman://h", "gearman://h"),
             ("embedded:data", "embedded:data"),
             ("memory:", "memory:"),

@@ -198,6 +198,8 @@ pub enum FailedBy {
     Expired,
     /// A job that it depends on failed.
     Upstream,
+    /// It was failed when it was put, by a transfer from another backend.
+    Moved,
 }
 
 /// Milestones of a tracked job. Each has a channel of its own for Qless clients.

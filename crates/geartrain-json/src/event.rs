@@ -206,6 +206,7 @@ fn failed_by(by: FailedBy) -> &'static str {
         FailedBy::Deadline => "deadline",
         FailedBy::Expired => "expired",
         FailedBy::Upstream => "upstream",
+        FailedBy::Moved => "moved",
         _ => "other",
     }
 }

@@ -183,6 +183,7 @@ pub fn outcome(reply: &PutReply) -> &'static str {
         PutReply::Existing | PutReply::NamedExisting { .. } => "existing",
         PutReply::Coalesced { .. } => "coalesced",
         PutReply::Named { .. } => "named",
+        PutReply::Unnamed => "unnamed",
         _ => "done",
     }
 }

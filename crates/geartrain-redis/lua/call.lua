@@ -19,7 +19,7 @@ local zset, publish, order, option, stats, job = {}, {}, {}, {}, {}, {}
 local put_options, put, pop, finish, change, recur = {}, {}, {}, {}, {}, {}
 local read, capabilities, tick, why, events, parked = {}, {}, {}, {}, {}, {}
 local int64, qless, native, batch, klasses, policies = {}, {}, {}, {}, {}, {}
-local attempts, canceled, select, figures, periodic = {}, {}, {}, {}, {}
+local attempts, canceled, select, figures, periodic, set_aside = {}, {}, {}, {}, {}, {}
 
 -- Defines the functions of a slice on first use: a script is run anew by every call, and needs few of them.
 local function lazily(slice, define)

@@ -25,10 +25,15 @@ local function policy_of(of)
   return of.terms and of.terms.on_dependency_failure
 end
 
+-- Whether a job has failed. One that is set aside has not.
+function policies.is_failed(jid)
+  return call('HGET', key.job .. jid, 'state') == 'failed' and not set_aside.is(jid)
+end
+
 -- The first failed dependency of a job by jid.
 function policies.first_failed(jid)
   for _, on in ipairs(job.dependencies(jid)) do
-    if call('HGET', key.job .. on, 'state') == 'failed' then return on end
+    if policies.is_failed(on) then return on end
   end
   return nil
 end
@@ -95,7 +100,7 @@ end
 local function run(of)
   order.check_type(of.queue)
   for _, on in ipairs(job.dependencies(of.jid)) do
-    if call('HGET', key.job .. on, 'state') == 'failed' then job.unlink(of.jid, on) end
+    if policies.is_failed(on) then job.unlink(of.jid, on) end
   end
   if call('EXISTS', of.at .. '-dependencies') == 0 then finish.release(of) end
   return 1
@@ -175,7 +180,7 @@ function policies.sweep()
 end
 
 -- Whether a job depends on another, directly or through others; also if that would take too long to find out.
-local function leads_to(from, to)
+function policies.leads_to(from, to)
   local seen, count, ahead = {}, 0, { from }
   while #ahead > 0 do
     local at = table.remove(ahead)
@@ -197,10 +202,10 @@ function policies.take_dropped(of, group)
   of.terms.upstream = nil
   local again = {}
   -- A foreign script may have put the job back, and another failure have followed.
-  if group ~= 'upstream-' .. of.queue then return again end
+  if group ~= 'upstream-' .. of.queue and not set_aside.is_group(group) then return again end
   for _, on in ipairs(dropped) do
     local state = call('HGET', key.job .. on, 'state')
-    if state and state ~= 'complete' and state ~= 'failed' and not leads_to(on, of.jid) then
+    if state and state ~= 'complete' and state ~= 'failed' and not policies.leads_to(on, of.jid) then
       again[#again + 1] = on
     end
   end

@@ -586,6 +586,7 @@ end
 
 -- Makes a failed job wait in a queue. The caller takes it out of its group.
 function finish.revive(of, queue, group)
+  set_aside.left(of, group)
   local again = policies.take_dropped(of, group)
   local state = again[1] and 'depends' or 'waiting'
   job.append(of.at, job.put_entry(queue))

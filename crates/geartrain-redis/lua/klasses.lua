@@ -2,9 +2,9 @@
 --
 -- While the first job of a queue is of one of the klasses, it is popped as any other. A queue in which it once was
 -- of another has an index: its waiting jobs by klass, with the scores that they have in the queue, and a hash from
--- jids to klasses of all that are in it. Our own calls add to it when a job begins to wait. Everything else is noticed later: an entry is compared with the queue when it is used, and
--- such a pop sweeps a part of the queue for jobs of foreign scripts if the counts differ, the first job is not
--- indexed, or the last sweep was a while ago.
+-- jids to klasses of all that are in it. Our own calls add to it when a job begins to wait. Everything else is
+-- noticed later: an entry is compared with the queue when it is used, and such a pop sweeps a part of the queue for
+-- jobs of foreign scripts if the counts differ, the first job is not indexed, or the last sweep was a while ago.
 
 local KLASSES_MAX = 1024
 local SWEPT = 100       -- waiting jobs that one sweep compares with the index

@@ -45,6 +45,7 @@ local function terms_of(value)
     afterwards = value[4] == 'Forget' and value[4] or nil, result_for = value[5], expires = value[6],
     attempt_max = value[7], backoff = value[8], crashes_max = value[9], roll_call = value[10] or nil,
     aside = value[11], on_dependency_failure = policies.from(value[12]), traceparent = value[13],
+    failure = value[14],
   }
   put_options.check(terms)
   if next(terms) == nil then return nil end
@@ -152,8 +153,8 @@ local function count_of(text)
   return count < 2147483647 and count or 2147483647
 end
 
-local function job_of(jid)
-  local of = job.load(jid, true)
+local function job_of(jid, loaded)
+  local of = loaded or job.load(jid, true)
   if not of then return nil end
   local tags, failure, parent, ends = job.more(of, 'tags', 'failure', 'spawned_from_jid', 'gt-attempts')
   failure = failure_of(failure)
@@ -171,6 +172,8 @@ local function job_of(jid)
     attempts = attempts.of(ends),
   }
 end
+
+native.job_of = job_of
 
 local function documents_of(jids)
   local all = {}
@@ -725,6 +728,14 @@ end
 function operations.PriorityCounts(fields)
   pop.promote(fields[1])
   return pack(order.by_priority(fields[1]))
+end
+
+function operations.SetAside(fields)
+  return pack(set_aside.set(list_of(fields[1]), fields[2]))
+end
+
+function operations.EndSetAside(fields)
+  return pack(set_aside.finish(list_of(fields[1]), fields[2]))
 end
 
 function operations.Select(fields)

@@ -23,6 +23,7 @@ local function detach_replaced(of, asked, open)
   elseif of.state == 'failed' then
     -- The new queue, not the old one, as in Qless.
     job.leave_group(of, failure, asked.queue)
+    set_aside.left(of, policies.failure_of(jid))
     if of.terms and of.terms.upstream then
       local group = policies.failure_of(jid)
       of.again = policies.take_dropped(of, group)
@@ -140,6 +141,10 @@ end
 function put.put(asked)
   local jid, queue, terms = asked.jid, asked.queue, asked.terms
   local at = key.job .. jid
+  local failure = terms and terms.failure
+  if failure and (asked.existing ~= 'Keep' or #asked.depends > 0 or asked.delay > 0) then
+    bad('failure', 'is for new jobs without dependencies and delay')
+  end
   -- Most jobs are new, and mostly there are no tombstones either.
   local found = call('EXISTS', at, key.canceled)
   local of = found > 0 and job.load(jid) or nil
@@ -220,6 +225,10 @@ function put.put(asked)
   publish.milestone(jid, 'Put')
   if terms and terms.attach then put_options.attach(of, terms.attach) end
   if of.terms then put_options.claim_key(of) end
+  if failure then
+    job.check_group_type(failure[1])
+    finish.give_up(of, failure[1], failure[2], 'Moved')
+  end
   return of.new and 'Created' or 'Replaced'
 end
 

@@ -309,10 +309,10 @@ function put_options.conclude(of, how, outcome)
   if of.terms.afterwards == 'Forget' and #job.dependents(of.jid) == 0 then job.remove(of) end
 end
 
--- Whether a job has options besides waiters and the state of its attempt.
+-- Whether a job has options besides waiters, the state of its attempt and dropped dependencies.
 function put_options.has_any(terms)
   for name in pairs(terms) do
-    if name ~= 'waits' and name ~= 'attempt' then return true end
+    if name ~= 'waits' and name ~= 'attempt' and name ~= 'upstream' then return true end
   end
   return false
 end

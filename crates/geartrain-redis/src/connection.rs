@@ -617,6 +617,11 @@ impl Connection {
         Ok(self.multiplexed.subscribe(channels).await?)
     }
 
+    /// Subscribes to all channels whose names match a pattern.
+    pub(crate) async fn subscribe_to_pattern(&mut self, pattern: &str) -> Result<(), ConnectionError> {
+        Ok(self.multiplexed.psubscribe(pattern).await?)
+    }
+
     /// Ends subscriptions, and awaits all confirmations.
     pub(crate) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), ConnectionError> {
         Ok(self.multiplexed.unsubscribe(channels).await?)

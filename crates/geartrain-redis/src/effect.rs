@@ -2,7 +2,7 @@
 //! beyond `maxmemory` and on replicas.
 
 use geartrain_core::wire::Request;
-use geartrain_core::{Act, BulkAct, Command, Heartbeat};
+use geartrain_core::{Act, BulkAct, Command, EndSetAside, Heartbeat, TransferEnd};
 
 /// What a request does to memory, as far as that is known beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,7 @@ fn of_command(command: &Command) -> Effect {
         | Command::Chunk(_)
         | Command::Cancel(_)
         | Command::Act(Act { act: BulkAct::Cancel { .. }, .. })
+        | Command::EndSetAside(EndSetAside { end: TransferEnd::Remove, .. })
         | Command::Unrecur(_)
         | Command::RemovePeriodic(_)
         | Command::ForgetQueues(_)

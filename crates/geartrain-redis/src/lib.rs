@@ -8,6 +8,7 @@ mod driver;
 mod effect;
 mod event_barrier;
 mod foreign;
+pub mod gearmonkey;
 mod layout;
 mod parked;
 mod primary;
@@ -16,6 +17,7 @@ mod subscriber;
 mod tls_files;
 mod url;
 pub mod workkit;
+pub mod worqr;
 
 pub use connection::ConnectionError;
 pub use driver::RedisBackend;

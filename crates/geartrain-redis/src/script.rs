@@ -11,7 +11,7 @@ const SHARED: [&str; 3] =
 
 /// A slice per file, with the table that it fills. Its locals are its own, because Lua allows 200 per
 /// function.
-const SLICES: [(&str, &str); 29] = [
+const SLICES: [(&str, &str); 30] = [
     ("zset", include_str!("../lua/zset.lua")),
     ("publish", include_str!("../lua/publish.lua")),
     ("int64", include_str!("../lua/int64.lua")),
@@ -37,6 +37,7 @@ const SLICES: [(&str, &str); 29] = [
     ("tick", include_str!("../lua/tick.lua")),
     ("why", include_str!("../lua/why.lua")),
     ("select", include_str!("../lua/select.lua")),
+    ("set_aside", include_str!("../lua/set_aside.lua")),
     ("figures", include_str!("../lua/figures.lua")),
     ("qless", include_str!("../lua/qless.lua")),
     ("native", include_str!("../lua/native.lua")),

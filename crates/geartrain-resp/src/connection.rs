@@ -964,6 +964,7 @@ fn weight(command: &Command) -> usize {
         Command::Periodics(asked) => asked.count.get().max(1),
         Command::DuePeriodics(asked) => asked.count.get().max(1),
         Command::GetMany(many) => many.jids.len().max(1),
+        Command::SetAside(set) => set.jids.len().max(1),
         Command::Tracked(_) => BATCH_WEIGHT_MAX,
         Command::Jobs(jobs) => 1 + jobs.page.count.get() / 16,
         _ => 1,

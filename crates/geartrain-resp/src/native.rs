@@ -162,6 +162,7 @@ fn bytes(answer: &Answer) -> usize {
         }
         Ok(Reply::DuePeriodics(reply)) => reply.due.iter().map(|due| of(&due.template.put.payload)).sum(),
         Ok(Reply::GetMany(jobs) | Reply::Peek(jobs)) => jobs.iter().map(|job| of(&job.payload)).sum(),
+        Ok(Reply::SetAside(reply)) => reply.jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::Tracked(tracked)) => tracked.jobs.iter().map(|job| of(&job.payload)).sum(),
         Ok(Reply::GetResult(Some(kept))) => of(&kept.result.bytes),
         Ok(Reply::GetRecurring(Some(recurring))) => of(&recurring.payload),

@@ -188,8 +188,17 @@ impl Server {
             let why = "a server stores its jobs itself or in a Redis; connect to Gearman servers directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
+        if let Target::GearMonkey(url) = &target {
+            let why =
+                "a server stores its jobs itself or in a Redis; connect to GearMonkey functions directly";
+            return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
+        }
         if let Target::WorkKit(url) = &target {
             let why = "a server stores its jobs itself or in a Redis; connect to WorkKit schedules directly";
+            return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
+        }
+        if let Target::Worqr(url) = &target {
+            let why = "a server stores its jobs itself or in a Redis; connect to Worqr's queues directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
         let client = match settings.result_log {

@@ -4,8 +4,8 @@
 use geartrain_core::engine::Engine;
 use geartrain_core::{
     ATTEMPT_MESSAGE_BYTES_MAX, Act, AnnounceChange, BulkAct, CALLER_BYTES_MAX, CASCADE_MAX, Capability,
-    Command, FUNCTION_BYTES_MAX, GROUP_BYTES_MAX, JobResult, Payload, Pop, PutOptions, QueueName, SELECT_MAX,
-    SpillLocation,
+    Command, EndSetAside, FUNCTION_BYTES_MAX, GROUP_BYTES_MAX, JobResult, Payload, Pop, PutOptions,
+    QueueName, SELECT_MAX, SpillLocation, TransferEnd,
 };
 
 /// Log bytes of a command without arguments, generously.
@@ -57,6 +57,7 @@ pub(crate) fn frees_space(command: &Command, engine: &Engine) -> bool {
         | Command::Act(Act { act: BulkAct::Cancel { .. }, .. })
         | Command::Release(_)
         | Command::Relock(_)
+        | Command::EndSetAside(EndSetAside { end: TransferEnd::Remove, .. })
         | Command::Unrecur(_)
         | Command::RemovePeriodic(_)
         | Command::ForgetQueues(_)
@@ -88,8 +89,11 @@ pub(crate) fn command_bytes(command: &Command, engine: &Engine) -> usize {
 /// Log bytes of a command: its arguments and a generous amount for what it moves; 0 if it only reads.
 fn own_bytes(command: &Command, engine: &Engine) -> usize {
     let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, payload_bytes);
-    let options =
-        |put: &PutOptions| put.unique.as_ref().map_or(0, |key| key.as_bytes().len()) + payload(&put.metadata);
+    let options = |put: &PutOptions| {
+        put.unique.as_ref().map_or(0, |key| key.as_bytes().len())
+            + payload(&put.metadata)
+            + put.failure.as_ref().map_or(0, |failure| 2 * (failure.0.as_str().len() + failure.1.len()))
+    };
     // A result may be stored as well as delivered, and a message is in an event that may be retained too.
     let result =
         |result: &Option<Box<JobResult>>| result.as_ref().map_or(0, |result| 2 * result.bytes.bytes().len());
@@ -169,6 +173,14 @@ fn own_bytes(command: &Command, engine: &Engine) -> usize {
             (POPPED_JOB_BYTES + FUNCTION_BYTES_MAX) * jobs
         }
         Command::SetConfig(set) => 2 * set.value.len(),
+        // The last failure is part of what is logged.
+        Command::SetAside(set) => {
+            let each = MOVED_JOB_BYTES + GROUP_BYTES_MAX + set.to.len();
+            each * set.jids.len() + engine.failure_bytes(&set.jids)
+        }
+        Command::EndSetAside(end) => {
+            (MOVED_JOB_BYTES + GROUP_BYTES_MAX) * end.jids.len() + engine.failure_bytes(&end.jids)
+        }
         _ => 0,
     };
     argument_bytes + COMMAND_BYTES

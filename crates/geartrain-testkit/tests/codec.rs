@@ -362,6 +362,26 @@ fn samples_beyond_qless() -> Vec<Delta> {
             of.template.phrase = Some("weekdays at 9:00".to_owned());
             of
         })),
+        Delta::SetAside(Box::new(FailDelta {
+            row: 300,
+            now: at(39.5),
+            failure: failure(),
+            by_worker: false,
+            payload: None,
+        })),
+        Delta::Return { row: 300, now: at(39.5), failure: None },
+        Delta::Return { row: 300, now: at(39.5), failure: Some(Box::new(failure())) },
+        Delta::EventLogged {
+            event: Box::new(Event::Failed {
+                jid: uuid(),
+                queue: QueueName::new("mail").unwrap(),
+                worker: None,
+                group: group(),
+                message: "no such host".into(),
+                by: FailedBy::Moved,
+            }),
+            at: None,
+        },
     ]);
     samples
 }
@@ -452,7 +472,7 @@ fn what_was_written_by_version_1_is_read_for_ever() {
 #[test]
 fn each_kind_is_in_the_fixture_and_no_other_byte_begins_a_delta() {
     let kinds: std::collections::BTreeSet<u8> = samples().iter().map(|sample| encoded(sample)[0]).collect();
-    assert!(kinds.iter().copied().eq(1..=73), "{kinds:?}");
+    assert!(kinds.iter().copied().eq(1..=75), "{kinds:?}");
     for other in (0..=255).filter(|byte| !kinds.contains(byte)) {
         let error = CodecError { at: 0, what: "kind of delta", why: Unknown(other) };
         assert_eq!(decoded(&[other; 64]), Err(error));

@@ -7,7 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "gearman")]
 use geartrain_gearman::client::{GearmanBackend, GearmanUrl};
 #[cfg(feature = "redis")]
+use geartrain_redis::gearmonkey::{GearMonkeyBackend, GearMonkeyUrl};
+#[cfg(feature = "redis")]
 use geartrain_redis::workkit::{WorkKitBackend, WorkKitUrl};
+#[cfg(feature = "redis")]
+use geartrain_redis::worqr::{WorqrBackend, WorqrUrl};
 #[cfg(feature = "redis")]
 use geartrain_redis::{RedisBackend, RedisUrl};
 #[cfg(feature = "embedded")]
@@ -24,7 +28,9 @@ use crate::{Client, Error};
 /// | `memory:` | in this process, lost when it ends | `embedded` |
 /// | `embedded:DIR`, or a path with a slash in it | in this process, stored in a directory | `embedded` |
 /// | `redis://HOST:PORT` and the other forms of `RedisUrl` | on a geartrain server, a Redis or a Valkey | `redis` |
+/// | `gearmonkey+redis://HOST:PORT`, see `GearMonkeyUrl` | GearMonkey functions on a Redis or a Valkey, within its protocol's limits | `redis` |
 /// | `workkit+redis://HOST:PORT`, see `WorkKitUrl` | WorkKit schedules on a Redis or a Valkey, within WorkKit's limits | `redis` |
+/// | `worqr+redis://HOST:PORT`, see `WorqrUrl` | Worqr's queues on a Redis or a Valkey, within Worqr's limits | `redis` |
 /// | `gearman://HOST:PORT,HOST:PORT`, see `GearmanUrl` | on one or more Gearman servers, within their protocol's limits | `gearman` |
 ///
 /// A URL whose feature is disabled gives [`Error::FeatureDisabled`], which names the feature.
@@ -44,7 +50,7 @@ use crate::{Client, Error};
 /// let error = geartrain::connect("carrier-pigeon:").await.err().expect("there is no such scheme");
 /// assert_eq!(
 ///     error.to_string(),
-///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"#
+///     r#""carrier-pigeon:" is not the URL of a queue: use redis://HOST:PORT, gearman://HOST:PORT, gearmonkey+redis://HOST:PORT, workkit+redis://HOST:PORT, worqr+redis://HOST:PORT, embedded:DIR or memory:"#
 /// );
 /// # });
 /// ```
@@ -109,7 +115,11 @@ async fn connect_with(url: &str, events_held_max: usize) -> Result<Client, Error
         #[cfg(feature = "redis")]
         Target::Redis(url) => client(&url, RedisBackend::connect(url.clone()).await),
         #[cfg(feature = "redis")]
+        Target::GearMonkey(url) => client(&url, GearMonkeyBackend::connect(url.clone()).await),
+        #[cfg(feature = "redis")]
         Target::WorkKit(url) => client(&url, WorkKitBackend::connect(url.clone()).await),
+        #[cfg(feature = "redis")]
+        Target::Worqr(url) => client(&url, WorqrBackend::connect(url.clone()).await),
         #[cfg(feature = "gearman")]
         Target::Gearman(url) => client(&url, GearmanBackend::connect(url.clone()).await),
     }
@@ -153,9 +163,15 @@ pub enum Target {
     /// On a geartrain server, a Redis or a Valkey.
     #[cfg(feature = "redis")]
     Redis(RedisUrl),
+    /// GearMonkey functions on a Redis or a Valkey.
+    #[cfg(feature = "redis")]
+    GearMonkey(GearMonkeyUrl),
     /// WorkKit schedules on a Redis or a Valkey.
     #[cfg(feature = "redis")]
     WorkKit(WorkKitUrl),
+    /// Worqr's queues on a Redis or a Valkey.
+    #[cfg(feature = "redis")]
+    Worqr(WorqrUrl),
     /// On one or more Gearman servers.
     #[cfg(feature = "gearman")]
     Gearman(GearmanUrl),
@@ -166,7 +182,9 @@ enum Kind {
     Memory,
     Directory,
     Redis,
+    GearMonkey,
     WorkKit,
+    Worqr,
     Gearman,
 }
 
@@ -178,7 +196,9 @@ impl Kind {
         match url.split_once("://") {
             Some((scheme, _)) => match scheme.split('+').next() {
                 Some("redis" | "rediss" | "valkey" | "valkeys") => Some(Kind::Redis),
+                Some("gearmonkey") => Some(Kind::GearMonkey),
                 Some("workkit") => Some(Kind::WorkKit),
+                Some("worqr") => Some(Kind::Worqr),
                 Some("gearman" | "gearmans") => Some(Kind::Gearman),
                 // An unknown scheme is not taken for a directory.
                 _ => None,
@@ -202,7 +222,11 @@ impl Target {
         #[cfg(feature = "redis")]
         let bad_redis_url = |bad: geartrain_redis::BadUrl| wrong(bad.why());
         let Some(kind) = Kind::of(url) else {
-            return Err(wrong("use redis://HOST:PORT, gearman://HOST:PORT, embedded:DIR or memory:"));
+            return Err(wrong(
+                "use redis://HOST:PORT, gearman://HOST:PORT, gearmonkey+redis://HOST:PORT, workkit+redis://HOST:PORT, \
+                 worqr+redis://HOST:PORT, \
+                 embedded:DIR or memory:",
+            ));
         };
         match kind {
             #[cfg(feature = "embedded")]
@@ -215,7 +239,11 @@ impl Target {
             #[cfg(feature = "redis")]
             Kind::Redis => url.parse().map(Target::Redis).map_err(bad_redis_url),
             #[cfg(feature = "redis")]
+            Kind::GearMonkey => url.parse().map(Target::GearMonkey).map_err(bad_redis_url),
+            #[cfg(feature = "redis")]
             Kind::WorkKit => url.parse().map(Target::WorkKit).map_err(bad_redis_url),
+            #[cfg(feature = "redis")]
+            Kind::Worqr => url.parse().map(Target::Worqr).map_err(bad_redis_url),
             #[cfg(feature = "gearman")]
             Kind::Gearman => url
                 .parse()
@@ -224,7 +252,7 @@ impl Target {
             #[cfg(not(feature = "embedded"))]
             Kind::Memory | Kind::Directory => Err(disabled("embedded")),
             #[cfg(not(feature = "redis"))]
-            Kind::Redis | Kind::WorkKit => Err(disabled("redis")),
+            Kind::Redis | Kind::GearMonkey | Kind::WorkKit | Kind::Worqr => Err(disabled("redis")),
             #[cfg(not(feature = "gearman"))]
             Kind::Gearman => Err(disabled("gearman")),
         }
@@ -254,7 +282,11 @@ impl std::fmt::Display for Target {
             #[cfg(feature = "redis")]
             Target::Redis(ref url) => url.fmt(f),
             #[cfg(feature = "redis")]
+            Target::GearMonkey(ref url) => url.fmt(f),
+            #[cfg(feature = "redis")]
             Target::WorkKit(ref url) => url.fmt(f),
+            #[cfg(feature = "redis")]
+            Target::Worqr(ref url) => url.fmt(f),
             #[cfg(feature = "gearman")]
             Target::Gearman(ref url) => url.fmt(f),
         }
@@ -283,7 +315,9 @@ mod tests {
             ("redis://h", "redis", cfg!(feature = "redis")),
             ("rediss+cluster://h", "redis", cfg!(feature = "redis")),
             ("valkey+sentinel://h/main", "redis", cfg!(feature = "redis")),
+            ("gearmonkey+redis://h", "redis", cfg!(feature = "redis")),
             ("workkit+redis://h", "redis", cfg!(feature = "redis")),
+            ("worqr+redis://h", "redis", cfg!(feature = "redis")),
             ("gearman://h", "gearman", cfg!(feature = "gearman")),
             ("gearmans://h", "gearman", cfg!(feature = "gearman")),
         ] {

@@ -69,7 +69,7 @@
 //! | `socket` (default) | shares an embedded directory with other processes through a socket file; brings tokio |
 //! | `worker` (default) | [`Worker`], [`Lease`] and typed jobs; brings tokio and tower |
 //! | `derive` (default) | `#[derive(geartrain::Job)]`; brings syn at compile time |
-//! | `redis` | `redis://HOST:PORT`: a geartrain server, a Redis or a Valkey; `workkit+redis://`: WorkKit schedules; brings the Redis driver and rustls |
+//! | `redis` | `redis://HOST:PORT`: a geartrain server, a Redis or a Valkey; `gearmonkey+redis://`: GearMonkey functions; `workkit+redis://`: WorkKit schedules; `worqr+redis://`: Worqr's queues; brings the Redis driver and rustls |
 //! | `gearman` | `gearman://HOST:PORT`: Gearman servers; brings rustls |
 //! | `results` | the module `results`: the long-term result log; brings SQLite |
 //! | `full` | all of these |
@@ -95,6 +95,8 @@ mod socket;
 #[cfg(feature = "embedded")]
 pub mod testing;
 mod timer;
+#[cfg(feature = "worker")]
+pub mod transfer;
 mod wait;
 #[cfg(feature = "redis")]
 pub mod workkit;
@@ -110,7 +112,11 @@ pub use geartrain_derive::Job;
 #[cfg(feature = "gearman")]
 pub use geartrain_gearman::client::{GearmanBackend, GearmanUrl, ResubmitScope, Resubmitted};
 #[cfg(feature = "redis")]
+pub use geartrain_redis::gearmonkey::{GearMonkeyBackend, GearMonkeyUrl};
+#[cfg(feature = "redis")]
 pub use geartrain_redis::workkit::{WorkKitBackend, WorkKitUrl};
+#[cfg(feature = "redis")]
+pub use geartrain_redis::worqr::{WorqrBackend, WorqrUrl};
 #[cfg(feature = "redis")]
 pub use geartrain_redis::{RedisBackend, RedisUrl, script};
 #[cfg(feature = "embedded")]

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    Backoff, BadArgument, BadInput, Client, DELAY_MAX, DependencyPolicy, Error, Existing, Jid, Klass, OnEnd,
-    OrphanPolicy, Payload, Priority, Put, PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag,
+    Backoff, BadArgument, BadInput, Client, DELAY_MAX, DependencyPolicy, Error, Existing, Jid, Klass, NO_JID,
+    OnEnd, OrphanPolicy, Payload, Priority, Put, PutOptions, PutReply, QueueName, ResultWaiter, Seconds, Tag,
     Timestamp, UniqueKey,
 };
 
@@ -260,6 +260,7 @@ impl IntoFuture for PutRequest {
                 PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => {
                     Ok(jid)
                 }
+                PutReply::Unnamed => Ok(Jid::new(NO_JID)?),
                 _ => Ok(jid),
             }
         })

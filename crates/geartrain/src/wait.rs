@@ -8,7 +8,7 @@ use futures_core::Stream;
 
 use crate::put::seconds;
 use crate::{
-    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult,
+    Attach, AttachReply, BadArgument, Client, Detach, DetachScope, Error, Jid, JobEnding, JobResult, NO_JID,
     OrphanPolicy, Put, PutOptions, PutReply, PutRequest, Refusal, ResultStream, ResultStreamEnd,
     ResultWaiter, Seconds, StateName, StoredResult, StreamItem, StreamMessage, timer,
 };
@@ -132,6 +132,7 @@ impl Awaited {
             PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => {
                 attached.jid = jid
             }
+            PutReply::Unnamed => attached.jid = Jid::new(NO_JID)?,
             // It may have ended long ago, and then this client is not attached.
             PutReply::Existing => attached.attach().await?,
             _ => {}

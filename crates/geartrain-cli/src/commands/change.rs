@@ -55,11 +55,23 @@ pub(crate) struct RequeueArgs {
 pub(crate) struct CancelArgs {
     /// The job ids
     #[arg(
-        required_unless_present_any = ["filter", "all"],
+        required_unless_present_any = ["filter", "all", "payload"],
         conflicts_with_all = ["filter", "all"],
         value_name = "JID"
     )]
     jids: Vec<Jid>,
+    /// With --payload: the queue of the jobs
+    #[arg(long, requires = "payload", help_heading = "Worqr's queues")]
+    pub(super) queue: Option<QueueName>,
+    /// Cancel all jobs of --queue with this payload: text, @FILE, or - for standard input
+    #[arg(
+        long,
+        requires = "queue",
+        conflicts_with_all = ["jids", "filter", "all", "because", "cascade"],
+        allow_negative_numbers = true,
+        help_heading = "Worqr's queues"
+    )]
+    pub(super) payload: Option<Source>,
     /// Why, for those who look for the jobs later
     #[arg(long, value_name = "TEXT")]
     because: Option<String>,
@@ -109,8 +121,15 @@ pub(crate) struct UndependArgs {
     all: bool,
 }
 
+impl CancelArgs {
+    /// Whether jobs are named by their payload, because they have no ids.
+    pub(super) fn is_by_payload(&self) -> bool {
+        self.payload.is_some()
+    }
+}
+
 pub(super) async fn cancel(client: &Client, args: CancelArgs, out: &mut Output<'_>) -> Done {
-    let CancelArgs { mut jids, because, cascade, bulk } = args;
+    let CancelArgs { mut jids, because, cascade, bulk, .. } = args;
     if bulk.is_given() {
         let words = Words { verb: "cancel", done: "cancelled" };
         return select::act(client, bulk, BulkAct::Cancel { because }, words, out).await;

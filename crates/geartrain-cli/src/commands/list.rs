@@ -327,8 +327,12 @@ async fn sources(
             StateArg::Complete,
         ],
     };
+    let skips_waiting = state.is_none() && !lists_waiting(client, queues.first()).await?;
     let mut sources = Vec::new();
     for state in states {
+        if skips_waiting && matches!(state, StateArg::Waiting) {
+            continue;
+        }
         let listing = match state {
             StateArg::Running => in_queue(Listing::Running),
             StateArg::Stalled => in_queue(Listing::Stalled),
@@ -351,6 +355,16 @@ async fn sources(
         }
     }
     Ok(sources)
+}
+
+/// Whether the backend can list waiting jobs. Where these have no ids, `peek` shows them.
+async fn lists_waiting(client: &Client, queue: Option<&QueueName>) -> Result<bool, Error> {
+    let Some(queue) = queue else { return Ok(true) };
+    let page = Page { offset: 0, count: Count::new(0)? };
+    match client.run(Jobs { which: Listing::Waiting(queue.clone()), page }).await {
+        Err(Error::Refused(Refusal::Unsupported { .. })) => Ok(false),
+        listed => listed.map(|_| true),
+    }
 }
 
 #[derive(Default)]

@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod maintenance;
+pub(crate) mod move_jobs;
 pub(crate) mod next;
 mod periodic;
 mod ping;
@@ -34,6 +35,7 @@ pub(crate) mod work;
 mod worker_display;
 pub(crate) mod workers;
 mod workkit;
+mod worqr;
 
 use clap::Args;
 use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
@@ -141,12 +143,21 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
         Verb::Drill(args) => drill::drill(args, out),
         Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         Verb::Work(args) => run_worker::work(&url, args, out),
+        Verb::Move(_) if cli.url_given => {
+            Err(Failure::Usage("a move names its queues with --from and --to, not with --url".to_owned()))
+        }
+        Verb::Move(args) => move_jobs::move_jobs(args, out),
         Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
         Verb::Put(args) if args.nonce || workkit::is_workkit(&url) => workkit::put(&url, args, out).await,
+        Verb::Pop(mut args) if worqr::is_worqr(&url) => {
+            args.has_short_locks = true;
+            work::pop(&geartrain::connect(&url).await?, args, out).await
+        }
+        Verb::Cancel(args) if args.is_by_payload() => worqr::cancel(&url, args, out).await,
         Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
         Verb::Why(args) => {
             let given = cli.url_given.then_some(cli.url.as_str());
@@ -224,6 +235,7 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Check(_)
         | Verb::Completions { .. }
         | Verb::Ping
+        | Verb::Move(_)
         | Verb::Version
         | Verb::Work(_) => Ok(()),
     }

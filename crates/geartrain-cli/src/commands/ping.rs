@@ -19,7 +19,9 @@ pub(super) async fn ping(url: &str, client: &Client, out: &mut Output<'_>) -> Do
         Target::Memory => ("memory", "memory:".to_owned()),
         Target::Directory { directory, .. } => ("embedded", format!("embedded:{}", directory.display())),
         Target::Redis(url) => ("redis", url.to_string()),
+        Target::GearMonkey(url) => ("gearmonkey", url.to_string()),
         Target::WorkKit(url) => ("workkit", url.to_string()),
+        Target::Worqr(url) => ("worqr", url.to_string()),
         Target::Gearman(url) => ("gearman", url.to_string()),
         _ => ("other", url.to_owned()),
     };

@@ -299,6 +299,13 @@ pub(super) async fn put(client: &Client, args: PutArgs, out: &mut Output<'_>) ->
         due.at = None;
     }
     due.remark(out)?;
+    if reply == PutReply::Unnamed {
+        if !out.json {
+            return Ok(out.remark(UNNAMED)?);
+        }
+        let view = json!({ "jid": null, "outcome": outcome(&reply), "coalesced": false });
+        return Ok(out.line(&view, "")?);
+    }
     let view = json!({ "jid": jid.to_string(), "outcome": outcome(&reply), "coalesced": coalesced });
     out.line(&due.add_to(view), jid)?;
     // A job that was there before has not got these dependencies.
@@ -324,6 +331,10 @@ fn template(
     let (every, phrase) = recurrence.map_or((every, None), |of| (Period::Cron(of.cron), of.phrase));
     PeriodicTemplate { expires_in, phrase, ..PeriodicTemplate::new(put, every) }
 }
+
+/// The remark on a put whose job has no id.
+const UNNAMED: &str =
+    "submitted; the job has no id while it waits, and is known by its queue and its payload";
 
 /// None if no such option is given.
 fn put_options(args: OptionArgs) -> Option<Box<PutOptions>> {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use geartrain::{Awaited, ChunkKind, Client, Ended, Payload, Put, StreamItem, WaitError};
+use geartrain::{Awaited, ChunkKind, Client, Ended, NO_JID, Payload, Put, StreamItem, WaitError};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -35,7 +35,8 @@ pub(super) async fn put_and_wait(
     } else if out.err_is_terminal && !out.json {
         out.remark(format_args!("waiting for job {jid}"))?;
     }
-    let mut received = Received { jid: jid.to_string(), coalesced, ..Received::default() };
+    let known = (jid.to_string() != NO_JID).then(|| jid.to_string());
+    let mut received = Received { jid: known, coalesced, ..Received::default() };
     let ended = match print_stream(awaited, deadline, &mut received, out).await {
         Ok(ended) => {
             received.ended = EndedView::new(&ended.ending, &ended.result);
@@ -58,7 +59,8 @@ pub(super) async fn put_and_wait(
 /// The result stream of a job, for `--json`.
 #[derive(Debug, Default, Serialize)]
 struct Received {
-    jid: String,
+    /// None if the backend gives none.
+    jid: Option<String>,
     coalesced: bool,
     data: Vec<Box<RawValue>>,
     warnings: Vec<Box<RawValue>>,

@@ -50,6 +50,9 @@ pub(crate) struct PopArgs {
     /// Take only jobs of this klass; may be repeated [default: what the worker announced, or all]
     #[arg(long = "klass", value_name = "KLASS")]
     klasses: Vec<Klass>,
+    /// Whether locks are so short that a remark says so.
+    #[arg(skip)]
+    pub(super) has_short_locks: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -268,6 +271,13 @@ pub(super) async fn pop(client: &Client, args: PopArgs, out: &mut Output<'_>) ->
         None => client.run(pop).await?,
     };
     show_popped(&reply.jobs, out)?;
+    if let (true, Some(job)) = (args.has_short_locks, reply.jobs.first()) {
+        let left = (job.lock.expires - client.backend().now().unwrap_or(out.now)).get().ceil();
+        out.remark(format_args!(
+            "the lock lasts {}, and the job then goes back to its queue: renew it with `geartrain heartbeat`",
+            duration::format(left)
+        ))?;
+    }
     match args.wait {
         Some(wait) if reply.jobs.is_empty() => Err(Failure::TimedOut(format!(
             "no job in {} within {}; try again, or look at `geartrain queues`",

@@ -16,6 +16,7 @@ mod recur;
 mod relock;
 mod results;
 mod select;
+mod set_aside;
 mod tick;
 mod why;
 
@@ -34,6 +35,7 @@ pub use recur::*;
 pub use relock::*;
 pub use results::*;
 pub use select::*;
+pub use set_aside::*;
 pub use tick::*;
 pub use why::*;
 
@@ -302,6 +304,10 @@ operations! {
     DuePeriodics => Box<DuePeriodicsReply>,
     /// Runs a periodic job, if no other process has.
     FirePeriodic => FirePeriodicReply,
+    /// Sets jobs aside that are to be moved to another backend.
+    SetAside => Box<SetAsideReply>,
+    /// Removes jobs that are set aside, or puts them back.
+    EndSetAside => EndSetAsideReply,
 }
 
 /// A number of items to request at once: 0 to 100,000.

@@ -106,9 +106,12 @@ impl PeriodicTemplate {
             return bad("put", "of a recurring job has neither a delay nor dependencies".into());
         }
         if let Some(options) = &put.options
-            && (options.attach.is_some() || options.expires.is_some())
+            && (options.attach.is_some() || options.expires.is_some() || options.failure.is_some())
         {
-            return bad("put", "of a recurring job has neither a waiter nor a time of expiry".into());
+            return bad(
+                "put",
+                "of a recurring job has neither a waiter, a time of expiry nor a failure".into(),
+            );
         }
         match every {
             Period::Interval(interval) if interval.get() < INTERVAL_MIN => {

@@ -80,6 +80,9 @@ pub enum Existing {
     Require,
 }
 
+/// Stands for a jid where there must be one and the job has none, see [`PutReply::Unnamed`].
+pub const NO_JID: &str = "-";
+
 /// The outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
@@ -107,4 +110,6 @@ pub enum PutReply {
         /// The job's id.
         jid: Jid,
     },
+    /// The job has no id while it waits, as in Worqr: it is known by its queue and its payload.
+    Unnamed,
 }

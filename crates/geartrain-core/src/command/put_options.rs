@@ -1,6 +1,6 @@
 //! Put options: what a put may ask for beyond Qless, such as a unique key, time limits and backoff.
 
-use crate::{BadArgument, Payload, ResultWaiter, Seconds, Timestamp, Traceparent};
+use crate::{BadArgument, Group, Payload, ResultWaiter, Seconds, Timestamp, Traceparent};
 
 /// The longest unique key, in bytes.
 pub const UNIQUE_BYTES_MAX: usize = 4095;
@@ -176,6 +176,9 @@ pub struct PutOptions {
     /// The trace that the job belongs to, for its worker.
     #[serde(default)]
     pub traceparent: Option<Traceparent>,
+    /// Puts the job as a failed one, with this group and message, as when it is moved from another backend.
+    #[serde(default)]
+    pub failure: Option<Box<(Group, String)>>,
 }
 
 /// Leaves out the last fields that have their defaults, as [`Cancel`](crate::Cancel) does.
@@ -183,7 +186,11 @@ impl serde::Serialize for PutOptions {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let has_policy = self.on_dependency_failure != DependencyPolicy::Wait;
-        let fields = if self.traceparent.is_some() { 13 } else { 11 + usize::from(has_policy) };
+        let fields = match (&self.failure, &self.traceparent) {
+            (Some(_), _) => 14,
+            (None, Some(_)) => 13,
+            (None, None) => 11 + usize::from(has_policy),
+        };
         let mut options = to.serialize_struct("PutOptions", fields)?;
         options.serialize_field("unique", &self.unique)?;
         options.serialize_field("attach", &self.attach)?;
@@ -201,6 +208,9 @@ impl serde::Serialize for PutOptions {
         }
         if fields > 12 {
             options.serialize_field("traceparent", &self.traceparent)?;
+        }
+        if fields > 13 {
+            options.serialize_field("failure", &self.failure)?;
         }
         options.end()
     }

@@ -222,6 +222,15 @@ pub enum Delta {
     PeriodicRan(Box<PeriodicRun>),
     /// A job was put by a periodic job.
     SpawnedFrom(RowId, Jid),
+    /// A job is set aside. Its failure records what it was before.
+    SetAside(Box<FailDelta>),
+    /// A job that is set aside is put back.
+    Return {
+        row: RowId,
+        now: Timestamp,
+        /// Its failure before, or its last one.
+        failure: Option<Box<FailureDelta>>,
+    },
 }
 
 impl Delta {
@@ -286,7 +295,7 @@ impl Delta {
         match self {
             Delta::Put(put) => put.row,
             Delta::Advance(advance) => Some(advance.row),
-            Delta::Fail(fail) => Some(fail.row),
+            Delta::Fail(fail) | Delta::SetAside(fail) => Some(fail.row),
             Delta::Promote(row, _)
             | Delta::Pop { row, .. }
             | Delta::Warn { row, .. }
@@ -294,6 +303,7 @@ impl Delta {
             | Delta::Heartbeat { row, .. }
             | Delta::Complete { row, .. }
             | Delta::Retry { row, .. }
+            | Delta::Return { row, .. }
             | Delta::Timeout(row, _)
             | Delta::Remove(row)
             | Delta::Unfail(row, ..)

@@ -147,14 +147,19 @@ impl Engine {
         let is_used = self.state.dependency_policies() > 0;
         let may_fail_others = match command {
             Command::Put(put) => put.options.as_ref().is_some_and(|options| {
-                options.on_dependency_failure != DependencyPolicy::Wait && !put.depends.is_empty()
+                (options.on_dependency_failure != DependencyPolicy::Wait && !put.depends.is_empty())
+                    || (is_used && options.failure.is_some())
             }),
             Command::Fail(fail) => is_used && has_dependents(&fail.jid),
             Command::Retry(retry) => is_used && has_dependents(&retry.jid),
             Command::Complete(complete) => {
                 is_used && complete.next.as_ref().is_some_and(|next| !next.depends.is_empty())
             }
-            Command::Pop(_) | Command::Depend(_) | Command::WorkerLost(_) | Command::Tick(_) => is_used,
+            Command::Pop(_)
+            | Command::Depend(_)
+            | Command::WorkerLost(_)
+            | Command::Tick(_)
+            | Command::EndSetAside(_) => is_used,
             _ => return 0,
         };
         if may_fail_others || self.state.is_any_behind_failed() { STEPS_MAX } else { 0 }

@@ -10,7 +10,7 @@
 //! - `dependency_policy` (what a job does when one that it depends on fails, cancellation of dependents)
 //! - `canceled` (tombstones of cancelled jobs), `capabilities` (announcements, lost workers, limits)
 //! - `event_log`, `tick` (what only time brings about), `flush` (removes everything)
-//! - `select` (jobs by filter, and bulk changes of them)
+//! - `select` (jobs by filter, and bulk changes of them), `set_aside` (jobs that are moved elsewhere)
 //!
 //! `fencing` checks who holds a job, `ephemeral` says what a crash may lose, `reclaim` removes names that
 //! nothing refers to, `prefetch` warms the cache for a batch, `payloads` is the engine's side of spilling,
@@ -40,6 +40,7 @@ mod recur;
 mod relock;
 mod salvage;
 mod select;
+mod set_aside;
 mod state;
 mod tick;
 mod why;
@@ -248,9 +249,11 @@ impl Engine {
             }
             Command::Complete(complete) => Reply::Complete(self.complete(now, complete, fx)?),
             // A tick applies policies itself, because its reply says when the next one is due.
-            Command::Fail(_) | Command::Retry(_) | Command::Depend(_) | Command::WorkerLost(_) => {
-                self.execute_less_frequent(now, take(command), fx)?
-            }
+            Command::Fail(_)
+            | Command::Retry(_)
+            | Command::Depend(_)
+            | Command::WorkerLost(_)
+            | Command::EndSetAside(_) => self.execute_less_frequent(now, take(command), fx)?,
             _ => return self.execute_less_frequent(now, take(command), fx),
         };
         self.apply_dependency_policies(now, fx);
@@ -335,6 +338,8 @@ impl Engine {
             Command::PriorityCounts(counts) => Reply::PriorityCounts(self.priority_counts(now, &counts, fx)),
             Command::Select(select) => Reply::Select(Box::new(self.select(now, &select)?)),
             Command::Act(act) => Reply::Act(Box::new(self.act(now, act, fx)?)),
+            Command::SetAside(set) => Reply::SetAside(Box::new(self.set_aside(now, set, fx)?)),
+            Command::EndSetAside(end) => Reply::EndSetAside(self.end_set_aside(now, end, fx)?),
             Command::Relock(relock) => Reply::Relock(self.relock(now, relock, fx)?),
             Command::PutPeriodic(put) => Reply::PutPeriodic(self.put_periodic(put, fx)?),
             Command::RemovePeriodic(remove) => Reply::RemovePeriodic(self.remove_periodic(remove.jid, fx)),

@@ -4,8 +4,8 @@ use super::{
     Delta, Effects, Engine, ITSELF, NONE, PutDelta, RowId, RowState, TAGS_MAX, at_most, check_retries,
 };
 use crate::{
-    Cycles, DELAY_MAX, EndReason, Event, Existing, Jid, Milestone, Priority, Put, PutOptions, PutReply,
-    Refusal, Seconds, Timestamp,
+    Cycles, DELAY_MAX, EndReason, Event, Existing, FailedBy, Jid, Milestone, Priority, Put, PutOptions,
+    PutReply, Refusal, Seconds, Timestamp,
 };
 
 const RETRIES: u32 = 5;
@@ -27,6 +27,12 @@ impl Engine {
         at_most("tags", put.tags.as_ref().map_or(0, Vec::len), TAGS_MAX)?;
         if let Some(options) = &put.options {
             Engine::check_put_options(options)?;
+            let is_plain =
+                put.existing == Existing::Keep && put.depends.is_empty() && put.delay <= Seconds::ZERO;
+            if options.failure.is_some() && !is_plain {
+                let why = "is for new jobs without dependencies and delay".into();
+                return Err(Refusal::BadArgument { what: "failure".into(), why });
+            }
         }
         let row = self.state.find(&put.jid);
         match (row, put.existing) {
@@ -79,6 +85,7 @@ impl Engine {
             jid: put.jid.clone(),
         };
         self.commit(Delta::Put(delta), fx);
+        let failure = put.options.as_mut().and_then(|options| options.failure.take());
         if let Some(options) = &mut put.options
             && let Some(row) = self.state.find(&put.jid)
         {
@@ -86,6 +93,12 @@ impl Engine {
         }
         if fx.listening && self.state.is_tracked(&put.jid) {
             fx.publish(|| Event::Milestone { jid: put.jid.clone(), what: Milestone::Put });
+        }
+        if let Some(failure) = failure
+            && let Some(row) = self.state.find(&put.jid)
+        {
+            let (group, message) = *failure;
+            self.fail_into_group(row, now, group, message, FailedBy::Moved, fx);
         }
         Ok(if row.is_some() { PutReply::Replaced } else { PutReply::Created })
     }

@@ -162,10 +162,15 @@ fn put(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
         let due = due.filter(|_| !existed).map(Number::from);
         let outcome = put::outcome(&reply);
         let jid = match reply {
-            PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => jid,
-            _ => given,
+            PutReply::Coalesced { jid } | PutReply::Named { jid } | PutReply::NamedExisting { jid } => {
+                Some(jid)
+            }
+            PutReply::Unnamed => None,
+            _ => Some(given),
         };
-        document(&json!({ "jid": jid.to_string(), "outcome": outcome, "coalesced": coalesced, "due": due }))
+        document(
+            &json!({ "jid": jid.map(|jid| jid.to_string()), "outcome": outcome, "coalesced": coalesced, "due": due }),
+        )
     })
 }
 

@@ -5,6 +5,7 @@
 //! [`Backend`](geartrain_core::Backend) through it.
 
 mod call;
+mod notices;
 mod script;
 mod url;
 
@@ -16,7 +17,7 @@ use geartrain_core::{
     Reply, Seconds, Software, Timestamp,
 };
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 
 use crate::clock::SharedClock;
 use crate::connection::{ConnectionError, Connector};
@@ -24,11 +25,16 @@ use crate::driver::Shared;
 use crate::url::RedisUrl;
 
 pub(crate) use call::{CallError, ask, check_queues, is_wrong_type, keys_like, new_token, run, unsupported};
+pub(crate) use notices::{Notice, Notices, Topic};
 pub(crate) use script::{Script, scripts};
 pub(crate) use url::{UrlTexts, flag, lease, parse_url};
 
 /// How long dropping a backend may block, if jobs of cancelled pops are still to be released.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
+
+/// The looks after one that followed a notice: some clients publish a job before they queue it.
+const LOOKS_AFTER_NOTICE: &[Duration] =
+    &[Duration::from_millis(2), Duration::from_millis(8), Duration::from_millis(40)];
 
 /// The longest time between two looks at a queue: another client may put a job without a notice.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -56,6 +62,27 @@ pub(crate) trait Layout: Send + Sync + 'static {
         queues: &[QueueName],
         now: Timestamp,
     ) -> impl Future<Output = Result<(bool, Option<Timestamp>), CallError>> + Send;
+
+    /// Subscribes to what ends the pause of a waiting pop early, if the layout publishes anything. Each item of
+    /// the receiver, and what [`wakes`](Layout::wakes) says of it, is worth one look.
+    fn notices(
+        &self,
+        queues: &[QueueName],
+    ) -> impl Future<Output = Option<broadcast::Receiver<Notice>>> + Send {
+        let _ = queues;
+        std::future::ready(None)
+    }
+
+    /// Whether a message may mean that one of the queues has a new job.
+    fn wakes(&self, queues: &[QueueName], channel: &str, message: &str) -> bool {
+        let _ = (queues, channel, message);
+        false
+    }
+
+    /// Notified by the layout's own listener when there may be something to pop, from the moment of the call on.
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 
     /// Queues a job again that did not reach its caller.
     fn release(&self, release: &Release) -> impl Future<Output = Result<(), CallError>> + Send;
@@ -115,12 +142,13 @@ impl<L: Layout> Host<L> {
             let (mut to, reply) = oneshot::channel();
             let (layout, mut guard) = (self.layout.clone(), self.guard());
             self.spawn(async move {
-                let mut looks = Looks::new(wait);
+                let mut looks = Looks::new(wait, &pop.queues);
                 let popped = loop {
+                    let notified = layout.notified();
                     let now = layout.shared().clock.now();
                     match layout.pop(&pop, now).await {
                         Ok((reply, next)) if reply.jobs.is_empty() && pop.count.get() > 0 => {
-                            if !looks.pause(&*layout, now, next, to.closed()).await {
+                            if !looks.pause(&*layout, now, next, notified, to.closed()).await {
                                 break Ok(reply);
                             }
                         }
@@ -146,12 +174,13 @@ impl<L: Layout> Host<L> {
             let (mut to, is_ready) = oneshot::channel();
             let layout = self.layout.clone();
             self.spawn(async move {
-                let mut looks = Looks::new(wait);
+                let mut looks = Looks::new(wait, &queues);
                 let ready = loop {
+                    let notified = layout.notified();
                     let now = layout.shared().clock.now();
                     match layout.ready(&queues, now).await {
                         Ok((false, next)) => {
-                            if !looks.pause(&*layout, now, next, to.closed()).await {
+                            if !looks.pause(&*layout, now, next, notified, to.closed()).await {
                                 break Ok(false);
                             }
                         }
@@ -243,13 +272,18 @@ impl<L: Layout> Drop for ReplyGuard<L> {
 }
 
 /// The looks at queues of a call that waits.
-struct Looks {
+struct Looks<'a> {
     until: Instant,
+    queues: &'a [QueueName],
+    /// Subscribed to after the first look.
+    notices: Option<Option<broadcast::Receiver<Notice>>>,
+    /// Looks that follow a notice.
+    following: &'static [Duration],
 }
 
-impl Looks {
-    fn new(wait: Seconds) -> Looks {
-        Looks { until: Instant::now() + to_duration(wait) }
+impl<'a> Looks<'a> {
+    fn new(wait: Seconds, queues: &'a [QueueName]) -> Looks<'a> {
+        Looks { until: Instant::now() + to_duration(wait), queues, notices: None, following: &[] }
     }
 
     /// Waits until it is worth looking again. False if the wait is over or the caller is gone.
@@ -258,15 +292,53 @@ impl Looks {
         layout: &L,
         looked: Timestamp,
         next: Option<Timestamp>,
+        notified: impl Future<Output = ()>,
         gone: impl Future<Output = ()>,
     ) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
         }
+        let Some(notices) = &mut self.notices else {
+            self.notices = Some(tokio::select! {
+                notices = layout.notices(self.queues) => notices,
+                () = layout.shared().timer(left) => return false,
+                () = gone => return false,
+            });
+            // A job may have come before the subscription.
+            return true;
+        };
+        let (soon, following) = match self.following {
+            [first, rest @ ..] => (*first, rest),
+            [] => (left, self.following),
+        };
         tokio::select! {
-            () = layout.shared().timer(pause(looked, next).min(left)) => true,
+            () = layout.shared().timer(pause(looked, next).min(left).min(soon)) => {
+                self.following = following;
+                true
+            }
+            () = noticed(layout, self.queues, notices.as_mut()) => {
+                self.following = LOOKS_AFTER_NOTICE;
+                true
+            }
+            () = notified => true,
             () = gone => false,
+        }
+    }
+}
+
+/// Returns when a message says that one of the queues may have a new job.
+async fn noticed<L: Layout>(
+    layout: &L,
+    queues: &[QueueName],
+    notices: Option<&mut broadcast::Receiver<Notice>>,
+) {
+    let Some(notices) = notices else { return std::future::pending().await };
+    loop {
+        match notices.recv().await {
+            Ok(Notice::Message { channel, message }) if !layout.wakes(queues, &channel, &message) => {}
+            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+            _ => return,
         }
     }
 }

@@ -22,14 +22,14 @@ impl Script {
     }
 }
 
-/// Defines statics of scripts by their files.
+/// Defines statics of scripts by their files, which are joined.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident => $file:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident => $($file:literal)+,)*) => {
         $(
             $(#[$doc])*
             pub(super) static $name: $crate::layout::Script = $crate::layout::Script::new(
-                include_str!($file),
-                || sha1_smol::Sha1::from(include_str!($file)).hexdigest(),
+                concat!($(include_str!($file)),+),
+                || sha1_smol::Sha1::from(concat!($(include_str!($file)),+)).hexdigest(),
             );
         )*
     };

@@ -90,6 +90,7 @@ fn for_answer(answer: &mut Answer, from: &mut PayloadReader) {
         Reply::GetMany(jobs) | Reply::Peek(jobs) | Reply::Tracked(TrackedReply { jobs, .. }) => {
             jobs.iter_mut().try_for_each(|job| for_job(job, from))
         }
+        Reply::SetAside(reply) => reply.jobs.iter_mut().try_for_each(|job| for_job(job, from)),
         Reply::Select(reply) => {
             for_select(reply, from);
             Ok(())

@@ -47,6 +47,7 @@ pub mod recur;
 pub mod relock;
 pub mod results;
 pub mod select;
+pub mod set_aside;
 pub mod several_queues;
 pub mod stats;
 pub mod tags_and_tracking;
@@ -619,6 +620,17 @@ cases! {
         a_relock_is_a_sign_of_life,
         a_relock_has_its_limits,
     }
+    set_aside => {
+        a_job_that_is_set_aside_is_not_handed_out,
+        a_job_that_is_put_back_is_as_it_was,
+        a_dependency_that_completes_meanwhile_releases_its_dependent,
+        a_job_that_was_moved_is_removed,
+        jobs_that_cannot_be_set_aside_stay,
+        a_job_with_a_dependent_is_not_removed,
+        a_job_that_is_set_aside_has_not_failed_for_its_dependents,
+        a_failed_job_is_put_as_one,
+        a_bad_transfer_is_refused,
+    }
     periodic => {
         a_periodic_job_is_as_it_was_put,
         periodic_jobs_are_listed_by_jid,
@@ -932,6 +944,7 @@ mod tests {
             include_str!("backoff_and_deadlines.rs"),
             include_str!("crashes.rs"),
             include_str!("relock.rs"),
+            include_str!("set_aside.rs"),
             include_str!("periodic.rs"),
             include_str!("capabilities.rs"),
             include_str!("attempts.rs"),

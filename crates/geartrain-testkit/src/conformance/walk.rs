@@ -227,7 +227,10 @@ fn agrees(
             let state = jobs.get(&on[0]).map_or(StateName::Waiting, |first| first.state.name());
             let failed = on.iter().find_map(|on| {
                 let Failure { group, message, .. } = match &jobs.get(on)?.state {
-                    JobState::Failed { failure } => failure.clone(),
+                    // One that is set aside has not failed for its dependents.
+                    JobState::Failed { failure } if failure.group.as_str() != TRANSFER_GROUP => {
+                        failure.clone()
+                    }
                     _ => return None,
                 };
                 Some(Box::new(FailedDependency { jid: on.clone(), group, message }))

@@ -35,7 +35,7 @@ impl Model {
     }
 
     pub(super) fn is_failed(&self, jid: &Jid) -> bool {
-        self.jobs.get(jid).is_some_and(|job| job.place.state() == StateName::Failed)
+        self.jobs.get(jid).is_some_and(|job| job.place.state() == StateName::Failed && job.aside.is_none())
     }
 
     fn fail_upstream(&mut self, now: Timestamp, jid: &Jid, cause: &Jid) {
@@ -80,7 +80,7 @@ impl Model {
         dropped
     }
 
-    fn leads_to(&self, from: &Jid, to: &Jid) -> bool {
+    pub(super) fn leads_to(&self, from: &Jid, to: &Jid) -> bool {
         let (mut seen, mut to_visit) = (BTreeSet::new(), vec![from]);
         while let Some(visited) = to_visit.pop() {
             if seen.insert(visited) {

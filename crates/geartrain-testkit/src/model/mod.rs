@@ -23,6 +23,7 @@ mod read;
 mod recur;
 mod results;
 mod select;
+mod set_aside;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -33,10 +34,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::engine::Limits;
 use geartrain_core::{
-    Answer, AttemptEnd, Command, CompleteReply, Cycles, Event, Failure, Flush, Group, HistoryEntry,
-    HistoryEvent, Holder, Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload, Periodic,
-    Priority, QueueName, Refusal, Reply, ResultWaiter, Seconds, StateName, StoredResult, StreamItem,
-    StreamMessage, Tag, Timestamp, Token, Tombstone, WorkerName,
+    Answer, AttemptEnd, Command, CompleteReply, Cycles, EndSetAside, Event, Existing, Failure, Flush, Group,
+    HistoryEntry, HistoryEvent, Holder, Jid, JobDetails, JobEnding, JobResult, Klass, Milestone, Payload,
+    Periodic, Priority, QueueName, Refusal, Reply, ResultWaiter, Seconds, SetAside, StateName, StoredResult,
+    StreamItem, StreamMessage, Tag, Timestamp, Token, Tombstone, WorkerName,
 };
 
 use capabilities::Abilities;
@@ -133,6 +134,8 @@ struct Record {
     token: Token,
     /// The last attempt that is over, and how it ended.
     ended: Option<(Token, Ending)>,
+    /// What it was before it was set aside (rule Set aside).
+    aside: Option<set_aside::Before>,
     /// What is true of it beyond Qless, but for `attached`, which is counted when it is shown.
     beyond: JobDetails,
     /// Whether it holds its unique key in its queue.
@@ -342,6 +345,8 @@ impl Model {
             }
             Command::Select(select) => Reply::Select(Box::new(self.select(now, select))),
             Command::Act(act) => Reply::Act(Box::new(self.act(now, act))),
+            Command::SetAside(set) => Reply::SetAside(Box::new(self.set_aside(now, set))),
+            Command::EndSetAside(end) => Reply::EndSetAside(self.end_set_aside(now, end)),
             Command::Relock(relock) => Reply::Relock(self.relock(now, relock)),
             Command::PutPeriodic(put) => Reply::PutPeriodic(self.put_periodic(put)?),
             Command::RemovePeriodic(remove) => {
@@ -378,7 +383,11 @@ impl Model {
             Command::Put(put) => {
                 validate_delay(put.delay, put.cycles == Cycles::Accept)?;
                 self.fits("payload", put.payload.bytes())?;
-                put.options.as_deref().map_or(Ok(()), put_options::validate)
+                put.options.as_deref().map_or(Ok(()), put_options::validate)?;
+                let is_plain =
+                    put.existing == Existing::Keep && put.depends.is_empty() && put.delay <= Seconds::ZERO;
+                let is_failed = put.options.as_ref().is_some_and(|terms| terms.failure.is_some());
+                if is_failed && !is_plain { Err(bad_argument("failure")) } else { Ok(()) }
             }
             Command::Pop(pop) => {
                 at_least_one("queues", pop.queues.len())?;
@@ -447,6 +456,14 @@ impl Model {
             Command::Act(act) => Model::validate_act(act),
             Command::PutPeriodic(put) => self.validate_periodic(put),
             Command::FirePeriodic(fire) if fire.runs.len() > 1_000 => Err(bad_argument("runs")),
+            Command::SetAside(SetAside { jids, .. }) | Command::EndSetAside(EndSetAside { jids, .. })
+                if !(1..=1_000).contains(&jids.len()) =>
+            {
+                Err(bad_argument("jids"))
+            }
+            Command::SetAside(set) if set.to.is_empty() || set.to.len() > 512 || set.to.contains(' ') => {
+                Err(bad_argument("to"))
+            }
             Command::Relock(relock) if !(1..=1_000).contains(&relock.count.get()) => {
                 Err(bad_argument("count"))
             }

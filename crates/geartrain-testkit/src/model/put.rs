@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use geartrain_core::{
-    Cancel, Complete, CompleteReply, EndReason, Event, Existing, HistoryEvent, Jid, JobEnding, JobResult,
-    Milestone, Next, Priority, Put, PutReply, QueueName, Refusal, Seconds, StateName, Timestamp, Token,
-    Unfail,
+    Cancel, Complete, CompleteReply, EndReason, Event, Existing, FailedBy, Failure, HistoryEvent, Jid,
+    JobEnding, JobResult, Milestone, Next, Priority, Put, PutReply, QueueName, Refusal, Seconds, StateName,
+    Timestamp, Token, Unfail,
 };
 
 use super::config::span;
@@ -74,6 +74,9 @@ impl Model {
         let delayed = put.delay > Seconds::ZERO;
         let retries = put.retries.unwrap_or(before.retries);
         let job = self.job_mut(jid);
+        if job.aside.take().is_some() {
+            job.scheduled = None;
+        }
         job.klass = put.klass.clone();
         job.payload = put.payload.clone();
         job.priority = put.priority.unwrap_or(before.priority);
@@ -118,6 +121,10 @@ impl Model {
             terms.attach.into_iter().for_each(|waiter| self.attach_to(jid, waiter));
         }
         self.take_key(jid);
+        if let Some((group, message)) = terms.and_then(|terms| terms.failure.as_deref()).cloned() {
+            let failure = Failure { group, message, when: now, worker: None };
+            self.give_up(now, jid, failure, FailedBy::Moved, None);
+        }
         Ok(if known { PutReply::Replaced } else { PutReply::Created })
     }
 
@@ -148,6 +155,7 @@ impl Model {
             dropped: BTreeSet::new(),
             token: Token::new(0),
             ended: None,
+            aside: None,
             beyond: put_options::nothing(),
             holds_key: false,
         }
@@ -337,6 +345,9 @@ impl Model {
             false => (Position::Depends(self.enter(now)), "depends"),
         };
         let job = self.job_mut(jid);
+        if job.aside.take().is_some() {
+            job.scheduled = None;
+        }
         job.place = place;
         job.word = word;
         job.dependencies = again;

@@ -207,6 +207,7 @@ impl Model {
             token: Token::new(0),
             ended: None,
             beyond: put_options::nothing(),
+            aside: None,
             holds_key: false,
         };
         self.jobs.insert(jid.clone(), job);

@@ -172,6 +172,7 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::Failed { by: FailedBy::Deadline, .. } => "Failed/Deadline",
         Event::Failed { by: FailedBy::Expired, .. } => "Failed/Expired",
         Event::Failed { by: FailedBy::Upstream, .. } => "Failed/Upstream",
+        Event::Failed { by: FailedBy::Moved, .. } => "Failed/Moved",
         Event::Canceled { .. } => "Canceled",
         Event::LockLost { .. } => "LockLost",
         Event::ConfigSet { .. } => "ConfigSet",
@@ -254,7 +255,7 @@ fn name_of_item(told: &StreamItem) -> &'static str {
 const TOLD: [&str; 5] = ["Chunk", "Progress", "Ended/Completed", "Ended/Failed", "Ended/Canceled"];
 
 /// Everything that can happen.
-const EVENTS: [&str; 34] = [
+const EVENTS: [&str; 35] = [
     "Put",
     "Popped",
     "Completed",
@@ -268,6 +269,7 @@ const EVENTS: [&str; 34] = [
     "Failed/Deadline",
     "Failed/Expired",
     "Failed/Upstream",
+    "Failed/Moved",
     "Canceled",
     "LockLost",
     "ConfigSet",
@@ -292,7 +294,7 @@ const EVENTS: [&str; 34] = [
 ];
 
 /// The name of every command.
-const COMMANDS: [&str; 71] = [
+const COMMANDS: [&str; 73] = [
     "Put",
     "Pop",
     "Peek",
@@ -364,4 +366,6 @@ const COMMANDS: [&str; 71] = [
     "Periodics",
     "DuePeriodics",
     "FirePeriodic",
+    "SetAside",
+    "EndSetAside",
 ];

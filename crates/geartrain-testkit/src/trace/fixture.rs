@@ -97,6 +97,7 @@ impl Fixture {
     /// Groups that workers name, and the default groups.
     pub(super) fn all_groups(&self) -> Vec<Group> {
         let mut groups = self.groups.clone();
+        groups.extend(Group::new(geartrain_core::TRANSFER_GROUP));
         for kind in ["failed-retries", "crashed", "timed-out", "expired", "upstream"] {
             groups.extend(self.queues.iter().map(|queue| {
                 Group::new(format!("{kind}-{queue}")).expect("there is room for a queue's name")

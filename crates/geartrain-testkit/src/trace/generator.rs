@@ -34,7 +34,7 @@ fn run_generator(mut generator: Generator) -> Vec<Step> {
 type Make = fn(&mut Generator) -> Command;
 
 /// The base weight of each command; each trace scales them at random.
-const WEIGHTS: [(u32, Make); 71] = [
+const WEIGHTS: [(u32, Make); 73] = [
     (160, Generator::put),
     (170, Generator::pop),
     (10, Generator::peek),
@@ -106,6 +106,8 @@ const WEIGHTS: [(u32, Make); 71] = [
     (6, Generator::periodics),
     (8, Generator::due_periodics),
     (30, Generator::fire_periodic),
+    (25, Generator::set_aside),
+    (25, Generator::end_set_aside),
 ];
 
 /// The first two are in every trace; any other may get weight 0.
@@ -539,7 +541,16 @@ impl Generator {
         let terms = if self.percent(35) { Some(Box::new(self.put_options(right))) } else { None };
         let put = Put { options: terms, ..put };
         let put = self.with_a_key_of_another(put);
-        self.without_a_second_wrong(put).into()
+        let mut put = self.without_a_second_wrong(put);
+        let is_plain = put.existing == Existing::Keep && put.depends.is_empty() && put.delay <= Seconds::ZERO;
+        if is_plain
+            && self.percent(25)
+            && let Some(terms) = &mut put.options
+        {
+            let group = self.rng.choice(&self.world.groups).cloned().expect("there is one");
+            terms.failure = Some(Box::new((group, "no such host".to_owned())));
+        }
+        put.into()
     }
 
     fn pop(&mut self) -> Command {
@@ -906,12 +917,37 @@ impl Generator {
         Relock { worker, queues, count: Count::new(count).expect("it is not huge"), before }.into()
     }
 
+    fn set_aside(&mut self) -> Command {
+        let to = match self.rng.u32(..40) {
+            0 => "",
+            1 => "two words",
+            2..6 => "redis://b",
+            _ => "redis://a",
+        };
+        // One error at a time: which of two is reported is not specified.
+        let few = if matches!(to, "" | "two words") { 1..3 } else { 0..6 };
+        SetAside { jids: self.some(few, Generator::jid), to: to.to_owned() }.into()
+    }
+
+    fn end_set_aside(&mut self) -> Command {
+        let aside = |jid: &Jid, model: &Model| model.is_set_aside(jid);
+        let mut jids: Vec<Jid> =
+            self.model.jids().into_iter().filter(|jid| aside(jid, &self.model)).collect();
+        jids.truncate(self.rng.usize(1..6));
+        if self.percent(20) {
+            jids.extend(self.some(0..3, Generator::jid));
+        }
+        let end = if self.percent(60) { TransferEnd::Return } else { TransferEnd::Remove };
+        EndSetAside { jids, end }.into()
+    }
+
     fn put_periodic(&mut self) -> Command {
         let put = match self.put() {
             Command::Put(put) => put,
             other => unreachable!("it makes a put, not {other:?}"),
         };
-        let options = put.options.map(|options| PutOptions { attach: None, expires: None, ..*options });
+        let options =
+            put.options.map(|options| PutOptions { attach: None, expires: None, failure: None, ..*options });
         let put = Put {
             jid: self.recurring(),
             delay: Seconds::ZERO,
@@ -1262,6 +1298,7 @@ impl Generator {
                 let text = format!("00-{:032x}-{:016x}-01", generator.rng.u128(1..9), generator.rng.u64(1..));
                 text.parse().expect("no id is zero")
             }),
+            failure: None,
         };
         if self.percent(60) {
             terms.on_dependency_failure = self.one(&DependencyPolicy::ALL[1..]);

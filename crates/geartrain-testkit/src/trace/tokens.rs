@@ -79,6 +79,7 @@ impl Tokens {
             Reply::Relock(jobs) => jobs.iter_mut().for_each(|popped| self.rename(&mut popped.lock.token)),
             Reply::Peek(jobs) | Reply::GetMany(jobs) => jobs.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Get(job) => job.iter_mut().for_each(|job| self.rename_in(job)),
+            Reply::SetAside(reply) => reply.jobs.iter_mut().for_each(|job| self.rename_in(job)),
             Reply::Tracked(tracked) => tracked.jobs.iter_mut().for_each(|job| self.rename_in(job)),
             // How many jobs are examined, and how the next ones are named, is up to each queue.
             Reply::Select(reply) => (reply.examined, reply.not_json, reply.next) = (0, 0, None),

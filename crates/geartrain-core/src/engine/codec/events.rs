@@ -99,7 +99,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Read<Event> {
 }
 
 /// Causes of failure; the index is the encoded byte.
-const FAILED_BY: [FailedBy; 8] = [
+const FAILED_BY: [FailedBy; 9] = [
     FailedBy::Worker,
     FailedBy::Expiry,
     FailedBy::Retry,
@@ -108,6 +108,7 @@ const FAILED_BY: [FailedBy; 8] = [
     FailedBy::Deadline,
     FailedBy::Expired,
     FailedBy::Upstream,
+    FailedBy::Moved,
 ];
 
 const MILESTONES: [Milestone; 6] = [

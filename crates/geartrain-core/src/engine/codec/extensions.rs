@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::reader::wrong;
-use super::{CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_kind, read_name};
+use super::{
+    CodecError, CodecErrorWhy, Reader, Writer, events, kind_byte, read_failure, read_kind, read_name,
+    write_failure,
+};
 use crate::engine::change::is_counter;
-use crate::engine::delta::{Delta, PeriodicRun};
+use crate::engine::delta::{Delta, FailDelta, PeriodicRun};
 use crate::engine::state::RowState;
 use crate::{
     AttemptEnd, Backoff, DependencyPolicy, EndReason, Group, Jid, JobEnding, JobResult, Klass,
@@ -56,6 +59,8 @@ pub(super) mod kind {
     pub(crate) const PERIODIC_REMOVED: u8 = 71;
     pub(crate) const PERIODIC_RAN: u8 = 72;
     pub(crate) const SPAWNED_FROM: u8 = 73;
+    pub(crate) const SET_ASIDE: u8 = 74;
+    pub(crate) const RETURN: u8 = 75;
 }
 
 type Read<T> = Result<T, CodecError>;
@@ -145,6 +150,12 @@ pub(super) fn write<'w, 'a>(delta: &Delta, to: &'w mut Writer<'a>) -> &'w mut Wr
             to.byte(kind::PERIODIC_RAN).jid(jid).runs(*next, *count, last.as_ref(), error.as_deref())
         }
         Delta::SpawnedFrom(row, jid) => to.byte(kind::SPAWNED_FROM).id(*row).jid(jid),
+        Delta::SetAside(aside) => {
+            write_failure(to.byte(kind::SET_ASIDE).id(aside.row).moment(aside.now), &aside.failure)
+        }
+        Delta::Return { row, now, failure } => {
+            to.byte(kind::RETURN).id(*row).moment(*now).optional(failure.as_deref(), write_failure)
+        }
         _ => unreachable!("the parent module encodes it"),
     }
 }
@@ -233,6 +244,15 @@ pub(super) fn read(byte: u8, from: &mut Reader<'_>) -> Read<Option<Delta>> {
         kind::RELOCK => {
             Delta::Relock { row: from.id("row")?, now: from.moment("now")?, expires: from.moment("expires")? }
         }
+        kind::SET_ASIDE => {
+            let (row, now, failure) = (from.id("row")?, from.moment("now")?, read_failure(from)?);
+            Delta::SetAside(Box::new(FailDelta { row, now, failure, by_worker: false, payload: None }))
+        }
+        kind::RETURN => Delta::Return {
+            row: from.id("row")?,
+            now: from.moment("now")?,
+            failure: from.optional("failure", |from, _| read_failure(from).map(Box::new))?,
+        },
         kind::PUT_OPTIONS_WITH_METADATA => {
             let (row, options) = (from.id("row")?, from.put_options()?);
             Delta::PutOptions(row, Box::new(PutOptions { metadata: Some(from.metadata()?), ..options }))

@@ -25,9 +25,9 @@ impl State {
             .map_or_else(DependencyPolicy::default, |extension| extension.options.on_dependency_failure)
     }
 
-    /// The failed dependencies of a job.
+    /// The failed dependencies of a job. One that is set aside has not failed.
     pub(crate) fn failed_dependencies(&self, at: RowId) -> impl Iterator<Item = RowId> {
-        self.dependencies(at).filter(|on| self.rows[*on].state == RowState::Failed)
+        self.dependencies(at).filter(|on| self.rows[*on].state == RowState::Failed && !self.is_set_aside(*on))
     }
 
     /// The first failed dependency of a job by jid.

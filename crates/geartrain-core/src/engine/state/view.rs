@@ -3,9 +3,10 @@
 use super::cold::FailureRow;
 use super::history::{self, Mark};
 use super::{Flags, NONE, Row, RowId, RowState, State};
+use crate::engine::set_aside::TransferRecord;
 use crate::{
     Failure, Group, HistoryEntry, HistoryEvent, Jid, Job, JobState, Klass, Lock, Payload, Popped, QlessView,
-    Recurring, Timestamp, Token,
+    Recurring, StateName, TRANSFER_GROUP, Timestamp, Token,
 };
 
 impl State {
@@ -43,6 +44,61 @@ impl State {
                 .and_then(|cold| cold.attempts.as_ref())
                 .map_or(Vec::new(), |ends| ends.0.iter().cloned().collect()),
         }
+    }
+
+    /// The length of a job's failure message.
+    pub(crate) fn failure_bytes(&self, at: RowId) -> usize {
+        self.cold(at).and_then(|cold| cold.failure.as_ref()).map_or(0, |failure| failure.message.len())
+    }
+
+    /// When a job failed the last time, and the worker that failed it.
+    pub(crate) fn failure_origin(&self, at: RowId) -> Option<(Timestamp, Option<u32>)> {
+        let failure = self.cold(at)?.failure.as_ref()?;
+        Some((failure.when, (failure.worker != NONE).then_some(failure.worker)))
+    }
+
+    /// The record of a job that is set aside.
+    pub(crate) fn transfer_record(&self, at: RowId) -> Option<TransferRecord> {
+        let failure = self.cold(at)?.failure.as_ref()?;
+        let is_aside =
+            self.rows[at].state == RowState::Failed && **self.groups.name(failure.group) == *TRANSFER_GROUP;
+        is_aside.then(|| TransferRecord::parse(&failure.message)).flatten()
+    }
+
+    /// Whether a job is set aside.
+    pub(crate) fn is_set_aside(&self, at: RowId) -> bool {
+        self.transfer_record(at).is_some()
+    }
+
+    /// A job that is set aside, in the state that it had before.
+    pub(crate) fn job_before_transfer(&self, at: RowId) -> Job {
+        let mut job = self.job(at);
+        let (Some(TransferRecord { was, failure, .. }), JobState::Failed { failure: now }) =
+            (self.transfer_record(at), &job.state)
+        else {
+            return job;
+        };
+        let failure = failure.map(|(group, message)| {
+            let group = Group::new(group).expect("it was the group of this job");
+            Failure { group, message, ..now.clone() }
+        });
+        let due = self.cold(at).and_then(|cold| cold.due);
+        job.state = match (was, failure) {
+            (StateName::Failed, Some(failure)) => JobState::Failed { failure },
+            (was, failure) => {
+                job.past_failure = failure;
+                match (was, due) {
+                    (StateName::Scheduled, Some(due)) => JobState::Scheduled { due },
+                    (StateName::Depends, due) => {
+                        let on = self.extension(at).map(|extension| extension.dropped_dependencies.to_vec());
+                        JobState::Depends { on: on.unwrap_or_default(), due }
+                    }
+                    _ => JobState::Waiting,
+                }
+            }
+        };
+        job.qless.state = was.as_str();
+        job
     }
 
     /// The failure of a job: the current one, or a past one.

@@ -78,6 +78,15 @@ impl State {
         again
     }
 
+    /// The dependencies of a job that is put back after it was set aside: those that are not complete.
+    pub(super) fn take_set_aside_dependencies(&mut self, at: RowId) -> Vec<RowId> {
+        let dropped = std::mem::take(&mut self.extension_mut(at).dropped_dependencies);
+        self.trim_extension(at);
+        let mut again: Vec<RowId> = dropped.iter().filter_map(|jid| self.rows.find(jid)).collect();
+        again.retain(|on| self.rows[*on].state != RowState::Complete && !self.leads_to(*on, at));
+        again
+    }
+
     /// Whether a job depends on another, directly or through others; also if that would take too long to
     /// find out.
     fn leads_to(&self, from: RowId, to: RowId) -> bool {

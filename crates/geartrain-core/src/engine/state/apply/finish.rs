@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-fn failure_row(failure: &FailureDelta) -> FailureRow {
+pub(super) fn failure_row(failure: &FailureDelta) -> FailureRow {
     FailureRow {
         group: failure.group,
         message: failure.message.clone(),

@@ -13,6 +13,7 @@ mod put;
 mod put_options;
 mod recur;
 mod results;
+mod set_aside;
 
 use super::cold::Ended;
 use super::history::Mark;
@@ -140,6 +141,8 @@ impl State {
             Delta::SpawnedFrom(row, jid) => self.cold_mut(*row).spawned_from = Some(jid.clone()),
             Delta::Requeue(row, queue, now) => self.requeue(*row, *queue, *now),
             Delta::Snooze(row, due) => self.snooze(*row, *due),
+            Delta::SetAside(aside) => self.set_aside(aside),
+            Delta::Return { row, now, failure } => self.put_back(*row, *now, failure.as_deref()),
             Delta::Relock { row, now, expires } => self.lock_again(*row, *now, *expires),
             Delta::IdsAllocated(counter, last) => drop(self.counters.insert(counter.clone(), *last)),
         }

@@ -201,6 +201,9 @@ impl State {
             RowState::Complete => self.complete.remove(DueKey::of(at, row)),
             RowState::Failed => {
                 let (queue, seq) = (row.queue, row.seq);
+                if self.is_set_aside(at) {
+                    self.cold_mut(at).due = None;
+                }
                 self.note_no_longer_failed(at);
                 let group = self
                     .cold(at)

@@ -1,0 +1,189 @@
+//! `geartrain move` as a process: killed at random moments, following a producer, and refusing.
+
+use crate::sandbox::Sandbox;
+use crate::server_process::until;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::{Child, Stdio};
+
+use geartrain::{Client, Fail, GetMany, Group, Jid, Length, QueueName};
+use geartrain_testkit::peers::RedisServer;
+use serde_json::Value;
+
+/// Klass, payload, priority, tags, state and dependencies of a job.
+type Content = (String, Vec<u8>, String, Vec<String>, &'static str, Vec<Jid>);
+
+fn connect(url: &str) -> Client {
+    pollster::block_on(geartrain::connect(url)).unwrap()
+}
+
+/// All jobs of a queue.
+fn contents(url: &str) -> BTreeMap<Jid, Content> {
+    let client = connect(url);
+    pollster::block_on(async {
+        let mut selection = client.select("queue=mail".parse().unwrap());
+        let mut all = BTreeMap::new();
+        while let Some(page) = selection.next_page().await.unwrap() {
+            let jids = page.into_iter().map(|job| job.jid).collect();
+            for job in client.run(GetMany { jids }).await.unwrap() {
+                let tags = job.tags.iter().map(ToString::to_string).collect();
+                let content = (
+                    job.klass.to_string(),
+                    job.payload.bytes().to_vec(),
+                    job.priority.to_string(),
+                    tags,
+                    job.state.name().as_str(),
+                    job.dependencies().to_vec(),
+                );
+                all.insert(job.jid, content);
+            }
+        }
+        all
+    })
+}
+
+/// Lines of jobs of all kinds that can be put.
+fn lines(jobs: usize) -> String {
+    let mut lines = String::new();
+    for number in 0..jobs {
+        let more = match number % 10 {
+            0 => r#","priority":5"#.to_owned(),
+            1 => r#","tags":["a","b"]"#.to_owned(),
+            2 => r#","in":"10h""#.to_owned(),
+            3 => format!(r#","depends":["j{}"]"#, number - 1),
+            4 => r#","unique":{"$bytes":"/wA="},"timeout":"5m""#.replace("/wA=", &format!("{number:04}")),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            lines,
+            r#"{{"jid":"j{number}","klass":"k{}","payload":{{"n":{number}}}{more}}}"#,
+            number % 3
+        );
+    }
+    lines
+}
+
+fn mover(sandbox: &Sandbox, from: &str, to: &str, more: &[&str]) -> Child {
+    let mut command =
+        sandbox.command(&[&["move", "--from", from, "--to", to, "mail", "--json"], more].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Moves, with a mover that is killed again and again once it has changed the length of the watched queue.
+fn move_with_kills(
+    sandbox: &Sandbox,
+    (from, to): (&str, &str),
+    watched: &str,
+    jobs: usize,
+    kills: u64,
+) -> Value {
+    let client = connect(watched);
+    let length = || {
+        let queue = QueueName::new("mail").unwrap();
+        pollster::block_on(client.run(Length { queue })).unwrap()
+    };
+    let mut random = geartrain_testkit::seeds(1).start + 7;
+    for _ in 0..kills {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let before = length();
+        let change = (random >> 33) % (jobs as u64 / (kills + 1)) + 1;
+        let mut child = mover(sandbox, from, to, &["--rate", &format!("{}/s", jobs)]);
+        until("it has moved some", || {
+            length().abs_diff(before) >= change || child.try_wait().unwrap().is_some()
+        });
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    let output = mover(sandbox, from, to, &[]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_mover_that_is_killed_loses_and_doubles_nothing() {
+    let (jobs, kills) = if std::env::var_os("GEARTRAIN_LONG").is_some() { (100_000, 10) } else { (2_000, 3) };
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let file = sandbox.file("jobs.ndjson", &lines(jobs));
+    sandbox.run(&["put", "mail", "--batch", &file]);
+    let (data, there, back) = (sandbox.url("data"), redis.url(), sandbox.url("back"));
+    {
+        let client = connect(&data);
+        for _ in 0..5 {
+            let popped = pollster::block_on(client.pop("mail", "w")).unwrap().unwrap();
+            let group = Group::new("io").unwrap();
+            let fail = Fail::new(popped.jid.clone(), popped.holder(), group, "no such host");
+            pollster::block_on(client.run(fail)).unwrap();
+        }
+    }
+    let expected = contents(&data);
+    assert_eq!(expected.len(), jobs);
+
+    let report = move_with_kills(&sandbox, (&data, &there), &there, jobs, kills);
+    assert_eq!(report["stay"], serde_json::json!([]), "{report}");
+    assert_eq!(contents(&there), expected);
+    assert_eq!(contents(&data), BTreeMap::new());
+
+    let report = move_with_kills(&sandbox, (&there, &back), &there, jobs, kills);
+    assert_eq!(report["stay"], serde_json::json!([]), "{report}");
+    assert_eq!(contents(&back), expected);
+    assert_eq!(contents(&there), BTreeMap::new());
+
+    let nothing = sandbox.json(&["move", "--from", &there, "--to", &back, "mail"]);
+    assert_eq!((&nothing["moved"], &nothing["resumed"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn a_move_follows_a_producer_until_it_is_stopped() {
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let there = format!("{}?prefix=new:", redis.url());
+    let child = mover(&sandbox, &redis.url(), &there, &["--follow"]);
+    let (producer, target) = (connect(&redis.url()), connect(&there));
+    for number in 0..200 {
+        let payload = format!("{number}");
+        pollster::block_on(async { producer.put("mail", "k", payload).await }).unwrap();
+    }
+    let length = || {
+        let queue = QueueName::new("mail").unwrap();
+        pollster::block_on(target.run(Length { queue })).unwrap()
+    };
+    until("all jobs have arrived", || length() == 200);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["moved"], &report["stay"]), (&200.into(), &serde_json::json!([])));
+    assert_eq!(contents(&redis.url()), BTreeMap::new());
+}
+
+#[test]
+fn what_cannot_be_moved_is_said_with_the_reason() {
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let data = sandbox.url("data");
+    let (_, err, code) = sandbox.try_run(&["move", "--from", &data, "--to", &data, "mail"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("name the same queue system"), "{err}");
+    let (_, err, code) = sandbox.try_run(&["move", "--from", &data, "--to", "redis://127.0.0.1:1", "mail"]);
+    assert_eq!(code, 3);
+    assert!(err.starts_with("geartrain: --to: "), "{err}");
+    let gearman = "gearman://127.0.0.1:1";
+    let (_, err, code) = sandbox.try_run(&["move", "--from", gearman, "--to", &data, "mail"]);
+    assert_eq!((code, err.contains("cannot be moved away from gearman")), (2, true), "{err}");
+
+    sandbox.run(&["put", "mail", "no-namespace", "[]", "--jid", "bad"]);
+    sandbox.run(&["put", "mail", "a/b", "[]", "--jid", "urgent", "--priority", "5"]);
+    sandbox.run(&["put", "mail", "a/b", r#"["good"]"#]);
+    let schedules = format!("workkit+{}", redis.url());
+    let (out, _, code) = sandbox.try_run(&["move", "--from", &data, "--to", &schedules, "mail"]);
+    assert_eq!(code, 1, "{out}");
+    for said in
+        ["1 job moved (1 waiting)", "job bad stays: it ", "job urgent stays: it ", "order jobs by priority"]
+    {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    assert_eq!(contents(&data).len(), 2);
+    let dry = sandbox.json(&["move", "--from", &data, "--to", &redis.url(), "mail", "--dry-run"]);
+    assert_eq!((&dry["moved"], &dry["dry_run"]), (&2.into(), &true.into()));
+    assert_eq!(contents(&data).len(), 2);
+}

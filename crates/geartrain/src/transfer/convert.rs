@@ -1,0 +1,104 @@
+//! What a job becomes at the target: the put for each kind of queue system, or why there is none.
+
+use geartrain_core::{Job, JobState, Put, PutOptions, Seconds, Timestamp, UniqueKey};
+
+use crate::Target;
+
+/// The kinds of queue systems, as far as they differ in what jobs have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum System {
+    /// With geartrain's rules: a directory, a server, a Redis with Qless's keys.
+    Native,
+    /// WorkKit schedules.
+    WorkKit,
+    /// Gearman servers.
+    Gearman,
+}
+
+impl System {
+    pub(super) fn of(target: &Target) -> System {
+        match target {
+            #[cfg(feature = "redis")]
+            Target::WorkKit(_) => System::WorkKit,
+            #[cfg(feature = "gearman")]
+            Target::Gearman(_) => System::Gearman,
+            #[allow(unreachable_patterns, reason = "which there are depends on the features")]
+            _ => System::Native,
+        }
+    }
+
+    /// Why jobs cannot be moved away, if they cannot.
+    pub(super) fn cannot_leave(self) -> Option<&'static str> {
+        match self {
+            System::Native => None,
+            System::WorkKit => Some("jobs cannot be moved away from workkit:// schedules yet"),
+            System::Gearman => Some("jobs cannot be moved away from gearman:// servers yet"),
+        }
+    }
+
+    /// Whether jobs have the jids that a put names.
+    pub(super) fn keeps_jids(self) -> bool {
+        self == System::Native
+    }
+
+    /// Whether a job that is put twice under its transfer id is one job.
+    pub(super) fn recognises(self) -> bool {
+        match self {
+            System::Native => true,
+            // While the job is unfinished, by its unique key or by its content and second.
+            System::Gearman | System::WorkKit => true,
+        }
+    }
+}
+
+/// The put of a job at a target of this kind.
+pub(super) fn put_of(job: &Job, to: System, now: Timestamp) -> Result<Put, String> {
+    let Some(queue) = job.queue.clone() else { return Err("has no queue".to_owned()) };
+    let mut put = Put::new(queue, job.jid.clone(), job.klass.clone(), job.payload.clone());
+    let due = match &job.state {
+        JobState::Scheduled { due } => Some(*due),
+        JobState::Depends { due, .. } => *due,
+        _ => None,
+    };
+    put.delay = due.map_or(Seconds::ZERO, |due| (due - now).max(Seconds::ZERO));
+    put.depends = job.dependencies().to_vec();
+    put.priority = (job.priority.get() != 0.0).then_some(job.priority);
+    put.tags = (!job.tags.is_empty()).then(|| job.tags.clone());
+    let failure = match &job.state {
+        JobState::Failed { failure } => Some(Box::new((failure.group.clone(), failure.message.clone()))),
+        _ => None,
+    };
+    // Retries are counted anew at the target: what is left is what it gets.
+    let left = u32::try_from(job.remaining).unwrap_or_default();
+    put.retries = Some(if failure.is_some() { job.retries } else { left });
+    let mut options = PutOptions { failure, ..PutOptions::default() };
+    if let Some(details) = &job.details {
+        options = PutOptions {
+            unique: details.unique.clone(),
+            orphan_policy: details.orphan_policy,
+            on_end: details.on_end,
+            result_ttl: details.result_ttl,
+            expires: details.expires,
+            attempt_max: details.attempt_max,
+            backoff: details.backoff,
+            crashes_max: details.crashes_max,
+            metadata: details.metadata.clone(),
+            on_dependency_failure: details.on_dependency_failure,
+            traceparent: details.traceparent.clone(),
+            ..options
+        };
+    }
+    if to != System::Native && options.failure.is_some() {
+        return Err("is failed, which the target has no notion of".to_owned());
+    }
+    if to == System::Gearman {
+        // A server has neither retries nor tags; its unique key is the transfer id.
+        put.retries = None;
+        if options.unique.is_none() {
+            options.unique = UniqueKey::new(job.jid.to_string()).ok();
+        }
+    }
+    put.options = (options != PutOptions::default()).then(|| Box::new(options));
+    Ok(put)
+}

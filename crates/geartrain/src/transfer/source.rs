@@ -1,0 +1,345 @@
+//! The jobs of a queue in the order in which they are moved, and graphs of jobs that depend on each other.
+
+use std::collections::{BTreeSet, HashSet};
+
+use geartrain_core::{
+    Count, Failed, Filter, FilterState, GetMany, GetRecurring, Group, Jid, Job, JobState, Jobs,
+    Listing as Of, Page, Periodic, PeriodicTemplate, Periodics, PutPeriodic, QueueName, Queues, Recur,
+    RemovePeriodic, SET_ASIDE_MAX, Seconds, Select, StateName, StayReason, TRANSFER_GROUP, Term, TransferEnd,
+    Unrecur,
+};
+
+use super::{System, Transfer, TransferError, convert};
+use crate::Client;
+
+/// The most jobs of one graph of dependencies that are moved together.
+const GRAPH_MAX: usize = 10_000;
+
+/// Jobs that are set aside and can be put.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) jobs: Vec<Job>,
+    /// Jobs that were found and stay.
+    pub(super) stay: Vec<(Jid, String)>,
+    /// Whether the queue has no more.
+    pub(super) is_end: bool,
+}
+
+/// What is left to list of a queue.
+#[derive(Debug)]
+pub(super) struct Listing {
+    queue: QueueName,
+    states: Vec<StateName>,
+    offset: usize,
+    after: Option<crate::Cursor>,
+}
+
+impl Listing {
+    pub(super) fn new(queue: QueueName, from: System) -> Listing {
+        let states = match from {
+            System::Native => {
+                vec![StateName::Depends, StateName::Failed, StateName::Scheduled, StateName::Waiting]
+            }
+            System::WorkKit | System::Gearman => vec![StateName::Scheduled, StateName::Waiting],
+        };
+        Listing { queue, states, offset: 0, after: None }
+    }
+
+    pub(super) fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// Passes over jobs that were listed and stay. Failed ones are not listed again anyway.
+    pub(super) fn skip(&mut self, jobs: usize) {
+        if self.states.last() != Some(&StateName::Failed) {
+            self.offset += jobs;
+        }
+    }
+
+    /// The next jobs but for those that stay; none at the end. Jobs that are not set aside come again.
+    pub(super) async fn page(
+        &mut self,
+        client: &Client,
+        staying: &HashSet<Jid>,
+    ) -> Result<Option<Vec<Jid>>, TransferError> {
+        while let Some(state) = self.states.last().copied() {
+            let jids = match state {
+                StateName::Failed => self.failed(client).await?,
+                _ => {
+                    let queue = self.queue.clone();
+                    let which = match state {
+                        StateName::Waiting => Of::Waiting(queue),
+                        StateName::Scheduled => Of::Scheduled(queue),
+                        _ => Of::Depends(queue),
+                    };
+                    let page = Page { offset: self.offset, count: page_count() };
+                    client.run(Jobs { which, page }).await.map_err(TransferError::Source)?
+                }
+            };
+            let is_end = jids.is_empty() && self.after.is_none();
+            let listed = jids.len();
+            let jids: Vec<Jid> = jids.into_iter().filter(|jid| !staying.contains(jid)).collect();
+            match (jids.is_empty(), is_end) {
+                (_, true) => {
+                    self.states.pop();
+                    (self.offset, self.after) = (0, None);
+                }
+                (true, false) if state == StateName::Failed => {}
+                (true, false) => self.offset += listed,
+                (false, _) => return Ok(Some(jids)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next failed jobs. They are listed by a cursor, and each once.
+    async fn failed(&mut self, client: &Client) -> Result<Vec<Jid>, TransferError> {
+        if self.offset == usize::MAX {
+            self.after = None;
+            return Ok(Vec::new());
+        }
+        let filter =
+            Filter { terms: vec![Term::Queue(self.queue.clone()), Term::State(FilterState::Failed)] };
+        let select = Select { after: self.after.take(), ..Select::new(filter) };
+        let page = client.run(select).await.map_err(TransferError::Source)?;
+        let is_aside =
+            |group: &Option<Group>| group.as_ref().is_some_and(|group| group.as_str() == TRANSFER_GROUP);
+        self.after = page.next;
+        if self.after.is_none() {
+            self.offset = usize::MAX;
+        }
+        Ok(page.jobs.into_iter().filter(|job| !is_aside(&job.group)).map(|job| job.jid).collect())
+    }
+}
+
+fn page_count() -> Count {
+    Count::new(SET_ASIDE_MAX as i64).unwrap_or(Count::ONE)
+}
+
+impl Transfer {
+    /// Sets the next jobs of a queue aside.
+    pub(super) async fn gather(&self, listing: &mut Listing, size: usize) -> Result<Batch, TransferError> {
+        let mut batch = Batch::default();
+        let page = match self.is_stopped() {
+            true => None,
+            false => listing.page(&self.source, &self.staying).await?,
+        };
+        let Some(mut jids) = page else { return Ok(Batch { is_end: true, ..batch }) };
+        // A page of failed jobs is not listed again.
+        if listing.states.last() != Some(&StateName::Failed) {
+            jids.truncate(size);
+        }
+        let named = jids.len();
+        let reply = self.set_aside(jids.clone()).await?;
+        // Some may be left because payloads are large.
+        let mut answered = reply.jobs.len() + reply.stay.len();
+        let (mut jobs, mut stay) = (reply.jobs, reply.stay);
+        while answered < named && listing.states.last() == Some(&StateName::Failed) {
+            let more = self.set_aside(jids[answered..].to_vec()).await?;
+            answered += more.jobs.len() + more.stay.len();
+            jobs.extend(more.jobs);
+            stay.extend(more.stay);
+        }
+        let mut seen: HashSet<Jid> = HashSet::new();
+        for job in jobs {
+            match seen.contains(&job.jid) {
+                true => {}
+                false if job.dependents.is_empty() => batch.jobs.push(job),
+                false => self.gather_graph(job.jid.clone(), &mut seen, &mut batch).await?,
+            }
+        }
+        for (jid, reason) in stay {
+            match reason {
+                StayReason::Depends if !seen.contains(&jid) => {
+                    self.gather_graph(jid, &mut seen, &mut batch).await?;
+                }
+                StayReason::Unknown | StayReason::Depends => {}
+                StayReason::OtherTarget => return Err(TransferError::OtherTarget { jid }),
+                reason => batch.stay.push((jid, reason.to_string())),
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Sets a whole graph of dependencies aside, or none of its jobs.
+    async fn gather_graph(
+        &self,
+        first: Jid,
+        seen: &mut HashSet<Jid>,
+        batch: &mut Batch,
+    ) -> Result<(), TransferError> {
+        let (mut found, mut ahead): (Vec<Job>, Vec<Jid>) = (Vec::new(), vec![first]);
+        let mut known: BTreeSet<Jid> = ahead.iter().cloned().collect();
+        let mut obstacle: Option<String> = None;
+        let now = self.now();
+        while !ahead.is_empty() && obstacle.is_none() {
+            let asked: Vec<Jid> = ahead.drain(..ahead.len().min(SET_ASIDE_MAX)).collect();
+            for job in self.ask(GetMany { jids: asked }).await? {
+                obstacle = obstacle.or_else(|| self.graph_obstacle(&job, now));
+                let around = job.dependents.iter().chain(job.dependencies());
+                ahead.extend(around.filter(|jid| known.insert((*jid).clone())).cloned());
+                found.push(job);
+            }
+            if known.len() > GRAPH_MAX {
+                obstacle = Some(format!(
+                    "belongs to a graph of more than {GRAPH_MAX} jobs that depend on each other"
+                ));
+            }
+        }
+        let mut aside: Vec<Job> = Vec::new();
+        if obstacle.is_none() {
+            let ordered: Vec<Jid> =
+                super::graph::levels(&found).into_iter().flatten().map(|job| job.jid.clone()).collect();
+            if ordered.len() < found.len() {
+                obstacle = Some("depends on itself".to_owned());
+            }
+            let mut left = &ordered[..];
+            while obstacle.is_none() && !left.is_empty() {
+                let reply = self.set_aside(left[..left.len().min(SET_ASIDE_MAX)].to_vec()).await?;
+                left = &left[reply.jobs.len() + reply.stay.len()..];
+                aside.extend(reply.jobs);
+                if let Some((jid, reason)) =
+                    reply.stay.into_iter().find(|(_, reason)| *reason != StayReason::Unknown)
+                {
+                    obstacle = Some(format!("depends on job {jid} or is its dependency, which {reason}"));
+                }
+            }
+        }
+        seen.extend(known.iter().cloned());
+        match obstacle {
+            None => batch.jobs.extend(aside),
+            Some(why) => {
+                // The first job may be set aside already.
+                self.end(known.iter().cloned().collect(), TransferEnd::Return).await?;
+                batch.stay.extend(known.into_iter().map(|jid| (jid, why.clone())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a job keeps the jobs that depend on it, or on which it depends, from being moved.
+    fn graph_obstacle(&self, job: &Job, now: geartrain_core::Timestamp) -> Option<String> {
+        let jid = &job.jid;
+        if let Some(queue) = job.queue.as_ref().filter(|queue| !self.queues.contains(queue)) {
+            return Some(format!("belongs together with job {jid} of queue {queue}, which is not moved"));
+        }
+        let attached = job.details.as_ref().is_some_and(|details| details.attached > 0);
+        let why = match job.state {
+            _ if attached => StayReason::Awaited.to_string(),
+            JobState::Running { .. } => StayReason::Running.to_string(),
+            _ => convert::put_of(job, self.to, now).err()?,
+        };
+        Some(format!("belongs together with job {jid}, which {why}"))
+    }
+
+    /// The jobs that are set aside in the queues of the transfer, with the states that they had.
+    pub(super) async fn set_aside_before(&self) -> Result<Vec<Job>, TransferError> {
+        let group = Group::new(TRANSFER_GROUP).map_err(|error| TransferError::Source(error.into()))?;
+        let mut jids = Vec::new();
+        loop {
+            let page = Page { offset: jids.len(), count: page_count() };
+            let listed = self.ask(Failed { group: group.clone(), page }).await?;
+            if listed.jids.is_empty() {
+                break;
+            }
+            jids.extend(listed.jids);
+        }
+        // The newest are listed first.
+        jids.reverse();
+        let mut jobs: Vec<Job> = Vec::with_capacity(jids.len());
+        let mut left = &jids[..];
+        while !left.is_empty() {
+            let reply = self.set_aside(left[..left.len().min(SET_ASIDE_MAX)].to_vec()).await?;
+            left = &left[reply.jobs.len() + reply.stay.len()..];
+            if let Some((jid, _)) =
+                reply.stay.into_iter().find(|(_, reason)| *reason == StayReason::OtherTarget)
+            {
+                return Err(TransferError::OtherTarget { jid });
+            }
+            jobs.extend(reply.jobs);
+        }
+        jobs.retain(|job| job.queue.as_ref().is_some_and(|queue| self.queues.contains(queue)));
+        Ok(jobs)
+    }
+
+    /// Counts what runs.
+    pub(super) async fn count_staying(&mut self) -> Result<(), TransferError> {
+        self.report.running = 0;
+        for queue in self.queues.clone() {
+            let counts = self.ask(Queues { queue: Some(queue) }).await?;
+            self.report.running += counts.iter().map(|counts| counts.running + counts.stalled).sum::<u64>();
+        }
+        Ok(())
+    }
+
+    /// Moves the recurring jobs of all queues: each is created at the target, then removed.
+    pub(super) async fn recurring(&mut self, dry: bool) -> Result<(), TransferError> {
+        if self.from != System::Native {
+            return Ok(());
+        }
+        for queue in self.queues.clone() {
+            let page = Page { offset: 0, count: Count::MAX };
+            for jid in self.ask(Jobs { which: Of::Recurring(queue.clone()), page }).await? {
+                if self.staying.contains(&jid) {
+                    continue;
+                }
+                let Some(of) = self.ask(GetRecurring { jid: jid.clone() }).await? else { continue };
+                let recur = Recur {
+                    queue: of.queue,
+                    jid: of.jid,
+                    klass: of.klass,
+                    payload: of.payload,
+                    every: of.every,
+                    offset: (of.next - self.now()).max(Seconds::ZERO),
+                    priority: of.priority,
+                    retries: of.retries,
+                    tags: of.tags,
+                    backlog: of.backlog,
+                };
+                let put = if dry { Ok(()) } else { self.target.run(recur).await };
+                if self.has_recurred(&jid, &queue, put)? && !dry {
+                    self.ask(Unrecur { jid }).await?;
+                }
+            }
+        }
+        let mut after = None;
+        loop {
+            let page = self.ask(Periodics { only: None, after: after.take(), count: page_count() }).await?;
+            let Some(last) = page.periodics.last() else { return Ok(()) };
+            after = Some(last.template.put.jid.clone());
+            for Periodic { template, next, .. } in page.periodics {
+                let PeriodicTemplate { put, .. } = &*template;
+                let (jid, queue) = (put.jid.clone(), put.queue.clone());
+                if !self.queues.contains(&queue) || self.staying.contains(&jid) {
+                    continue;
+                }
+                let put = PutPeriodic { jid: jid.clone(), template, next, must_exist: false };
+                let put = if dry { Ok(true) } else { self.target.run(put).await };
+                if self.has_recurred(&jid, &queue, put)? && !dry {
+                    self.ask(RemovePeriodic { jid }).await?;
+                }
+            }
+        }
+    }
+
+    /// Counts a recurring job that arrived, or reports that it stays.
+    fn has_recurred<T>(
+        &mut self,
+        jid: &Jid,
+        queue: &QueueName,
+        put: Result<T, crate::Error>,
+    ) -> Result<bool, TransferError> {
+        match put {
+            Ok(_) => {
+                self.report.recurring += 1;
+                Ok(true)
+            }
+            Err(crate::Error::Refused(refusal)) => {
+                self.staying.insert(jid.clone());
+                self.report.stay_as(jid, queue, &format!("is a recurring job: {refusal}"));
+                Ok(false)
+            }
+            Err(error) => Err(TransferError::Target(error)),
+        }
+    }
+}
