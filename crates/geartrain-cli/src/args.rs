@@ -374,6 +374,7 @@ mod tests {
         "bench",
         "cacert",
         "features",
+        "http-port",
         "lib",
         "new",
         "new-bench",
@@ -382,11 +383,16 @@ mod tests {
         "own-file-bytes",
         "profile",
         "release",
+        "round-robin",
         "rounds",
+        "ssl",
         "ssl-ca-file",
+        "ssl-certificate",
+        "ssl-key",
         "status",
         "test",
         "tls",
+        "until-handled",
     ];
 
     fn flags_of(command: &clap::Command, flags: &mut BTreeSet<String>, names: &mut BTreeSet<String>) {
@@ -430,6 +436,13 @@ mod tests {
         let pages = [
             ("docs/cli.md", manual),
             ("README.md", include_str!("../../../README.md")),
+            ("docs/compatibility.md", include_str!("../../../docs/compatibility.md")),
+            ("docs/moving.md", include_str!("../../../docs/moving.md")),
+            ("docs/guide/from-qless.md", include_str!("../../../docs/guide/from-qless.md")),
+            ("docs/guide/from-gearman.md", include_str!("../../../docs/guide/from-gearman.md")),
+            ("docs/guide/from-gearmonkey.md", include_str!("../../../docs/guide/from-gearmonkey.md")),
+            ("docs/guide/from-workkit.md", include_str!("../../../docs/guide/from-workkit.md")),
+            ("docs/guide/from-worqr.md", include_str!("../../../docs/guide/from-worqr.md")),
             ("docs/gearman.md", gearman),
             ("docs/gearmonkey.md", include_str!("../../../docs/gearmonkey.md")),
             ("docs/operations.md", include_str!("../../../docs/operations.md")),

@@ -225,8 +225,7 @@ pub(super) struct WhenArgs {
     /// Delay the job by this long: 90, 90s, 1h30m, 250ms, "5 minutes", "1 month"; with --every, the first one
     #[arg(long = "in", value_name = "DURATION", value_parser = values::delay, conflicts_with = "at")]
     delay: Option<Delay>,
-    /// Schedule the job for a time: 2026-04-01T12:00:00Z, "7pm tomorrow", or seconds since the epoch; with --every,
-    /// the first one
+    /// Schedule the job for a time: 2026-04-01T12:00:00Z, "7pm tomorrow", 1775044800; with --every, the first one
     #[arg(long, value_name = "WHEN", value_parser = timestamp::parse_start, allow_negative_numbers = true)]
     at: Option<Moment>,
 }
