@@ -187,3 +187,65 @@ fn what_cannot_be_moved_is_said_with_the_reason() {
     assert_eq!((&dry["moved"], &dry["dry_run"]), (&2.into(), &true.into()));
     assert_eq!(contents(&data).len(), 2);
 }
+
+/// Lines of jobs that GearMonkey can have, with retries, so that nothing depends on a default.
+fn plain_lines(jobs: usize) -> String {
+    let mut lines = String::new();
+    for number in 0..jobs {
+        let more = match number % 5 {
+            0 => r#","priority":1"#,
+            1 => r#","priority":-1"#,
+            2 => r#","in":"10h""#,
+            _ => "",
+        };
+        let _ = writeln!(lines, r#"{{"klass":"mail","payload":{{"n":{number}}},"retries":3{more}}}"#);
+    }
+    lines
+}
+
+/// What jobs have wherever they are, in an order of their own: they are named anew by GearMonkey.
+fn without_names(all: BTreeMap<Jid, Content>) -> Vec<Content> {
+    let mut contents: Vec<Content> = all.into_values().collect();
+    contents.sort();
+    contents
+}
+
+fn gearmonkey(redis: &RedisServer) -> String {
+    format!("gearmonkey+{}", redis.url())
+}
+
+/// The number of keys and fields in which GearMonkey keeps what is set aside.
+fn is_nothing_aside(url: &str) -> bool {
+    let group = Group::new(geartrain::TRANSFER_GROUP).unwrap();
+    let page = geartrain::Page { offset: 0, count: geartrain::Count::ONE };
+    let failed = geartrain::Failed { group, page };
+    pollster::block_on(connect(url).run(failed)).unwrap().jids.is_empty()
+}
+
+#[test]
+fn jobs_go_through_gearmonkey_and_back_while_the_mover_is_killed() {
+    let (jobs, kills) = if std::env::var_os("GEARTRAIN_LONG").is_some() { (100_000, 10) } else { (2_000, 3) };
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let file = sandbox.file("jobs.ndjson", &plain_lines(jobs));
+    sandbox.run(&["put", "mail", "--batch", &file]);
+    let (data, there, back) = (sandbox.url("data"), redis.url(), sandbox.url("back"));
+    let functions = gearmonkey(&redis);
+    let expected = without_names(contents(&data));
+    assert_eq!(expected.len(), jobs);
+
+    for (from, to, watched) in [
+        (&data, &there, &there),
+        (&there, &functions, &functions),
+        (&functions, &there, &functions),
+        (&there, &back, &there),
+    ] {
+        let report = move_with_kills(&sandbox, (from, to), watched, jobs, kills);
+        assert_eq!(report["stay"], serde_json::json!([]), "{from} {to}: {report}");
+        assert_eq!(report["at_least_once"], false);
+        assert!(is_nothing_aside(from), "{from}");
+        let queue = QueueName::new("mail").unwrap();
+        assert_eq!(pollster::block_on(connect(to).run(Length { queue })).unwrap(), jobs as u64, "{to}");
+    }
+    assert_eq!(without_names(contents(&back)), expected);
+    assert_eq!(contents(&there), BTreeMap::new());
+}
