@@ -13,8 +13,7 @@ use redis::cmd;
 use super::keys::{JobName, Keys, jid_of, valid_id};
 use super::pop::priority_of;
 use super::session::{Session, from_milliseconds, milliseconds, whole_seconds};
-use super::set_aside::transfer_group;
-use crate::layout::{self, CallError};
+use crate::layout::{self, CallError, transfer_group};
 
 /// Stands for a name that is not known.
 const UNKNOWN: &str = "?";

@@ -1,9 +1,8 @@
 //! Setting jobs aside for a transfer: a hash of our own has them meanwhile, with the queues that they came from.
 
 use geartrain_core::{
-    EndSetAside, EndSetAsideReply, Failure, Group, Jid, JobState, QueueName, Refusal, SET_ASIDE_BYTES_MAX,
-    SET_ASIDE_MAX, SetAside, SetAsideReply, StatusReply, StayReason, TRANSFER_BYTES_MAX, TRANSFER_GROUP,
-    Timestamp, TransferEnd, UniqueKey,
+    EndSetAside, EndSetAsideReply, Failure, Jid, JobState, QueueName, SET_ASIDE_BYTES_MAX, SetAside,
+    SetAsideReply, StatusReply, StayReason, Timestamp, TransferEnd, UniqueKey,
 };
 use redis::cmd;
 
@@ -13,7 +12,7 @@ use super::put::transfer_of;
 use super::read::{Fields, view};
 use super::script;
 use super::session::{Session, unsupported};
-use crate::layout::{CallError, bad_argument};
+use crate::layout::{CallError, check_aside, check_set_aside, transfer_group};
 
 /// What the script replies of a job: ID, what became of it, input, retries, failed attempts, queue, due second.
 type Answered = (String, String, Vec<u8>, String, String, String, String);
@@ -37,18 +36,10 @@ impl Aside {
     }
 }
 
-pub(super) fn transfer_group() -> Group {
-    Group::new(TRANSFER_GROUP).expect("it is a name")
-}
-
 impl Session {
     /// Takes queued jobs out of work. Running ones stay, and so does what another implementation has.
     pub(super) async fn set_aside(&self, set: &SetAside, now: Timestamp) -> Result<SetAsideReply, CallError> {
-        check(&set.jids)?;
-        if !(1..=TRANSFER_BYTES_MAX).contains(&set.to.len()) || set.to.contains(char::is_whitespace) {
-            let why = format!("must have 1 to {TRANSFER_BYTES_MAX} bytes and no blanks");
-            return Err(bad_argument("to", why).into());
-        }
+        check_set_aside(set)?;
         let (mut reply, mut left, mut bytes) = (SetAsideReply::default(), &set.jids[..], 0);
         let bytes_max = SET_ASIDE_BYTES_MAX.to_string();
         while let Some(first) = left.first().filter(|_| bytes <= SET_ASIDE_BYTES_MAX) {
@@ -96,7 +87,7 @@ impl Session {
 
     /// Removes jobs that are set aside, or puts them back in front of their queues.
     pub(super) async fn end_set_aside(&self, end: &EndSetAside) -> Result<EndSetAsideReply, CallError> {
-        check(&end.jids)?;
+        check_aside(&end.jids)?;
         let verb = match end.end {
             TransferEnd::Remove => "remove",
             TransferEnd::Return => "return",
@@ -162,13 +153,6 @@ impl Session {
         let (queue, state) = (queue.clone(), job.state.name());
         Ok(Some(StatusReply { jid, queue, state, progress: None, submissions: 1, attached: 0 }))
     }
-}
-
-fn check(jids: &[Jid]) -> Result<(), Refusal> {
-    if jids.len() <= SET_ASIDE_MAX {
-        return Ok(());
-    }
-    Err(bad_argument("jids", format!("must be at most {SET_ASIDE_MAX}, not {}", jids.len())))
 }
 
 /// The function of the first jid, if it is of one, and the IDs of all jids in front that are of it too.
