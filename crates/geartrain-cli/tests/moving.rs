@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Child, Stdio};
 
-use geartrain::{Client, Fail, GetMany, Group, Jid, Length, QueueName};
+use geartrain::{Client, Fail, GetMany, Group, Jid, Length, QueueName, SetAside};
 use geartrain_testkit::peers::RedisServer;
 use serde_json::Value;
 
@@ -186,4 +186,194 @@ fn what_cannot_be_moved_is_said_with_the_reason() {
     let dry = sandbox.json(&["move", "--from", &data, "--to", &redis.url(), "mail", "--dry-run"]);
     assert_eq!((&dry["moved"], &dry["dry_run"]), (&2.into(), &true.into()));
     assert_eq!(contents(&data).len(), 2);
+}
+
+/// Lines of jobs that GearMonkey can have, with retries, so that nothing depends on a default.
+fn plain_lines(jobs: usize) -> String {
+    let mut lines = String::new();
+    for number in 0..jobs {
+        let more = match number % 5 {
+            0 => r#","priority":1"#,
+            1 => r#","priority":-1"#,
+            2 => r#","in":"10h""#,
+            _ => "",
+        };
+        let _ = writeln!(lines, r#"{{"klass":"mail","payload":{{"n":{number}}},"retries":3{more}}}"#);
+    }
+    lines
+}
+
+/// What jobs have wherever they are, in an order of their own: they are named anew by GearMonkey.
+fn without_names(all: BTreeMap<Jid, Content>) -> Vec<Content> {
+    let mut contents: Vec<Content> = all.into_values().collect();
+    contents.sort();
+    contents
+}
+
+fn gearmonkey(redis: &RedisServer) -> String {
+    format!("gearmonkey+{}", redis.url())
+}
+
+fn is_nothing_aside(url: &str) -> bool {
+    let group = Group::new(geartrain::TRANSFER_GROUP).unwrap();
+    let page = geartrain::Page { offset: 0, count: geartrain::Count::ONE };
+    let failed = geartrain::Failed { group, page };
+    pollster::block_on(connect(url).run(failed)).unwrap().jids.is_empty()
+}
+
+#[test]
+fn jobs_go_through_gearmonkey_and_back_while_the_mover_is_killed() {
+    let (jobs, kills) = if std::env::var_os("GEARTRAIN_LONG").is_some() { (100_000, 10) } else { (2_000, 3) };
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let file = sandbox.file("jobs.ndjson", &plain_lines(jobs));
+    sandbox.run(&["put", "mail", "--batch", &file]);
+    let (data, there, back) = (sandbox.url("data"), redis.url(), sandbox.url("back"));
+    let functions = gearmonkey(&redis);
+    let expected = without_names(contents(&data));
+    assert_eq!(expected.len(), jobs);
+
+    for (from, to, watched) in [
+        (&data, &there, &there),
+        (&there, &functions, &functions),
+        (&functions, &there, &functions),
+        (&there, &back, &there),
+    ] {
+        let report = move_with_kills(&sandbox, (from, to), watched, jobs, kills);
+        assert_eq!(report["stay"], serde_json::json!([]), "{from} {to}: {report}");
+        assert_eq!(report["at_least_once"], false);
+        assert!(is_nothing_aside(from), "{from}");
+        let queue = QueueName::new("mail").unwrap();
+        assert_eq!(pollster::block_on(connect(to).run(Length { queue })).unwrap(), jobs as u64, "{to}");
+    }
+    assert_eq!(without_names(contents(&back)), expected);
+    assert_eq!(contents(&there), BTreeMap::new());
+}
+
+/// Sets jobs aside as a mover does that is killed then.
+fn interrupt(from: &str, to: &str, jids: &[&str]) {
+    let jids: Vec<Jid> = jids.iter().map(|jid| Jid::new(*jid).unwrap()).collect();
+    let (count, set) = (jids.len(), SetAside { jids, to: to.to_owned() });
+    assert_eq!(pollster::block_on(connect(from).run(set)).unwrap().jobs.len(), count);
+}
+
+/// The payloads of waiting jobs, the next one first.
+fn waiting(url: &str) -> Vec<String> {
+    let peek = geartrain::Peek { queue: QueueName::new("mail").unwrap(), count: geartrain::Count::MAX };
+    let jobs = pollster::block_on(connect(url).run(peek)).unwrap();
+    jobs.iter().map(|job| String::from_utf8(job.payload.bytes().to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn an_abort_puts_gearmonkey_jobs_back_in_front_in_their_order() {
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let (functions, there) = (gearmonkey(&redis), redis.url());
+    for payload in ["1", "2", "3"] {
+        sandbox.run(&["--url", &functions, "put", "mail", "mail", payload]);
+    }
+    sandbox.run(&["--url", &functions, "put", "mail", "mail", "4", "--in", "10h"]);
+    let due = || sandbox.json(&["--url", &functions, "get", "mail:4"]);
+    let due_before = due();
+    interrupt(&functions, &there, &["mail:1", "mail:2", "mail:4"]);
+    assert_eq!(waiting(&functions), ["3"]);
+    // Set aside, not lost: no listing of stalled jobs has them.
+    let stalled = sandbox.json(&["--url", &functions, "jobs", "--queue", "mail", "--state", "stalled"]);
+    assert!(!stalled.to_string().contains("mail:1"), "{stalled}");
+    let elsewhere = sandbox.url("data");
+    let (_, err, code) = sandbox.try_run(&["move", "--from", &functions, "--to", &elsewhere, "mail"]);
+    assert_eq!((code, err.contains("another target")), (1, true), "{err}");
+    let report = sandbox.json(&["move", "--from", &functions, "--to", &there, "mail", "--abort"]);
+    assert_eq!((&report["returned"], &report["moved"]), (&3.into(), &0.into()));
+    assert_eq!(waiting(&functions), ["1", "2", "3"]);
+    assert_eq!(due(), due_before);
+    assert!(is_nothing_aside(&functions));
+}
+
+#[test]
+fn an_abort_knows_what_has_arrived_at_gearmonkey() {
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let (from, to) = (redis.url(), gearmonkey(&redis));
+    for jid in ["a", "b"] {
+        sandbox.run(&["--url", &from, "put", "mail", "mail", jid, "--jid", jid]);
+    }
+    interrupt(&from, &to, &["a", "b"]);
+    let put = ["--url", &to, "put", "mail", "mail", "a", "--unique", "geartrain-transfer:a"];
+    sandbox.run(&put);
+    sandbox.run(&put);
+    assert_eq!(waiting(&to), ["a"]);
+    let report = sandbox.json(&["move", "--from", &from, "--to", &to, "mail", "--abort"]);
+    assert_eq!((&report["returned"], &report["moved"]), (&1.into(), &1.into()));
+    assert_eq!((waiting(&from), waiting(&to)), (vec!["b".to_owned()], vec!["a".to_owned()]));
+    // Another job under the same id is not taken for it.
+    sandbox.run(&["--url", &from, "put", "mail", "mail", "other", "--jid", "a"]);
+    let (out, _, code) = sandbox.try_run(&["move", "--from", &from, "--to", &to, "mail"]);
+    assert_eq!((code, out.contains("belongs to another job, mail:1")), (1, true), "{out}");
+    assert_eq!(
+        (waiting(&from), waiting(&to)),
+        (vec!["other".to_owned()], vec!["a".to_owned(), "b".to_owned()])
+    );
+}
+
+#[test]
+fn tasks_go_to_worqr_and_back_in_their_order_and_the_report_says_at_least_once() {
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let (data, there) = (sandbox.url("data"), redis.url());
+    let tasks = format!("worqr+{there}");
+    let payload = |number: usize| format!(r#"{{"n":{number}}}"#);
+    let lines: String = (0..2_500)
+        .map(|number| format!("{{\"klass\":\"mail\",\"payload\":{}}}\n", payload(number)))
+        .collect();
+    let file = sandbox.file("jobs.ndjson", &lines);
+    sandbox.run(&["put", "mail", "--batch", &file]);
+    let expected: Vec<String> = (0..2_500).map(payload).collect();
+
+    let report = sandbox.json(&["move", "--from", &data, "--to", &tasks, "mail"]);
+    assert_eq!((&report["moved"], &report["at_least_once"]), (&2_500.into(), &true.into()));
+    assert_eq!(waiting(&tasks), expected);
+    assert_eq!(contents(&data), BTreeMap::new());
+
+    // A schedule takes only klasses with a namespace: all come back as they were.
+    let schedules = format!("workkit+{there}");
+    let (out, _, code) = sandbox.try_run(&["move", "--from", &tasks, "--to", &schedules, "mail"]);
+    assert_eq!((code, out.contains("0 jobs moved")), (1, true), "{out}");
+    assert_eq!(waiting(&tasks), expected);
+    assert!(is_nothing_aside(&tasks));
+
+    // A task that is set aside goes on under the id that it was given then.
+    interrupt(&tasks, &there, &["mail_+first", "mail_+second"]);
+    interrupt(&tasks, &there, &["mail_+first", "mail_second"]);
+    assert_eq!(waiting(&tasks), expected[2..]);
+    let dry = sandbox.json(&["move", "--from", &tasks, "--to", &there, "mail", "--dry-run"]);
+    assert_eq!(dry["moved"], 2_498);
+    let report = sandbox.json(&["move", "--from", &tasks, "--to", &there, "mail"]);
+    assert_eq!((&report["moved"], &report["resumed"]), (&2_500.into(), &2.into()));
+    assert!(is_nothing_aside(&tasks));
+    let arrived = contents(&there);
+    assert_eq!(arrived[&Jid::new("mail_first").unwrap()].1, expected[0].as_bytes());
+    let payloads = |all: Vec<String>| all.into_iter().collect::<std::collections::BTreeSet<String>>();
+    let found = arrived.into_values().map(|content| String::from_utf8(content.1).unwrap()).collect();
+    assert_eq!(payloads(found), payloads(expected));
+}
+
+#[test]
+fn what_gearmonkey_and_worqr_lack_is_named() {
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let data = sandbox.url("data");
+    for more in [
+        &["--jid", "plain"][..],
+        &["--jid", "tagged", "--tag", "a"],
+        &["--jid", "behind", "--depends", "tagged"],
+        &["--jid", "urgent", "--priority", "5", "--in", "10h"],
+        &["--jid", "single", "--unique", "one"],
+    ] {
+        sandbox.run(&[&["put", "mail", "mail", "1"], more].concat());
+    }
+    sandbox.run(&["put", "mail", "other", "1", "--jid", "other"]);
+    for (to, moved) in [(format!("worqr+{}", redis.url()), 1), (gearmonkey(&redis), 0)] {
+        let (out, _, code) = sandbox.try_run(&["move", "--from", &data, "--to", &to, "mail"]);
+        assert_eq!(code, 1, "{out}");
+        assert!(out.starts_with(&format!("{moved} job")), "{out}");
+        for stays in ["tagged", "behind", "urgent", "single", "other"] {
+            assert!(out.contains(&format!("job {stays} stays: it ")), "{stays}: {out}");
+        }
+    }
 }

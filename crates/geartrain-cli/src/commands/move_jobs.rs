@@ -132,6 +132,9 @@ fn show_report(report: &Report, dry_run: bool, is_exact: bool, out: &mut Output<
                 writeln!(out.out, "{} {what}", count(number, "job"))?;
             }
         }
+        if !is_exact {
+            writeln!(out.out, "at least once: the target does not recognise a job that is put twice")?;
+        }
         for stay in stay.iter().take(SHOWN_MAX) {
             writeln!(out.out, "{}", clean(&format!("job {} stays: it {}", stay.jid, stay.why)))?;
         }

@@ -1,8 +1,9 @@
 -- The head of every GearMonkey script: the keys of one function, and what several scripts do.
--- KEYS: scheduled, high, normal, low, leases, inflight, cancel, count, workers, uid
+-- KEYS: scheduled, high, normal, low, leases, inflight, cancel, count, workers, uid, moving, transfers
 -- ARGV: 'job:FN:', 'lock:FN:', 'channel:FN', then those of the script
 local queues = { scheduled = KEYS[1], high = KEYS[2], normal = KEYS[3], low = KEYS[4] }
 local leases, inflight, cancelled, count, workers, uid = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local moving, transfers = KEYS[11], KEYS[12]
 
 local function bad(key, why) return redis.error_reply('BADKEY ' .. key .. '\t' .. why) end
 local function kind(key)
@@ -11,7 +12,8 @@ local function kind(key)
 end
 
 -- A key of another type belongs to something else. Checked before anything is written.
-for at, wanted in ipairs({ 'zset', 'list', 'list', 'list', 'zset', 'hash', 'set', 'string', 'zset', 'string' }) do
+local types = { 'zset', 'list', 'list', 'list', 'zset', 'hash', 'set', 'string', 'zset', 'string', 'hash', 'hash' }
+for at, wanted in ipairs(types) do
   local is = kind(KEYS[at])
   if is ~= 'none' and is ~= wanted then return bad(KEYS[at], 'is a ' .. is .. ', not a ' .. wanted) end
 end

@@ -10,7 +10,7 @@ if not job[2] then return bad(job_key(id), 'has no input') end
 if job[1] == 'success' or job[1] == 'error' then return { 'ended' } end
 local _, from = attempt(id)
 if not from then
-  local queued = redis.call('ZSCORE', queues.scheduled, id)
+  local queued = redis.call('HGET', moving, id) or redis.call('ZSCORE', queues.scheduled, id)
   for _, name in ipairs({ 'high', 'normal', 'low' }) do queued = queued or redis.call('LPOS', queues[name], id) end
   if queued then return { 'queued' } end
 end

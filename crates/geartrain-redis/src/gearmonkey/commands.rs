@@ -75,12 +75,17 @@ impl Layout for Session {
             }
             Command::Status(status) => match status.of {
                 StatusOf::Jid(jid) => Reply::Status(self.status(&jid, now).await?),
-                _ => return Err(unsupported("take a unique key").into()),
+                StatusOf::Unique(queue, key) => {
+                    Reply::Status(self.status_of_transfer(&queue, &key, now).await?)
+                }
+                _ => return Err(unsupported("look a job up in this way").into()),
             },
             Command::GetResult(get) => Reply::GetResult(self.result(&get.jid, now).await?.map(Box::new)),
             Command::Attach(attach) => Reply::Attach(self.attach(&attach, now).await?),
             Command::Detach(detach) => Reply::Detach(self.streams.detach(detach.scope)),
             Command::Jobs(jobs) => Reply::Jobs(self.jobs(&jobs.which, jobs.page, now).await?),
+            Command::SetAside(set) => Reply::SetAside(Box::new(self.set_aside(&set, now).await?)),
+            Command::EndSetAside(end) => Reply::EndSetAside(self.end_set_aside(&end).await?),
             Command::Failures(_) => Reply::Failures(self.failures().await?),
             Command::Failed(failed) => Reply::Failed(self.failed(&failed).await?),
             Command::Queues(queues) => Reply::Queues(self.queues(queues.queue, now).await?),

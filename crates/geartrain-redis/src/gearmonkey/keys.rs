@@ -12,8 +12,9 @@ pub(super) const QUEUES: [&str; 4] = ["scheduled", "high", "normal", "low"];
 
 /// The keys of one function.
 pub(super) struct Keys {
-    /// As the scripts take them: scheduled, high, normal, low, leases, inflight, cancel, count, workers, uid.
-    pub(super) all: [String; 10],
+    /// As the scripts take them: scheduled, high, normal, low, leases, inflight, cancel, count, workers, uid,
+    /// moving, transfers.
+    pub(super) all: [String; 12],
     /// Begins the key of each job.
     pub(super) job: String,
     /// Begins the key of the list that wakes the creator of each job.
@@ -27,9 +28,13 @@ impl Keys {
         let own = |name: &str| format!("{OWN}{function}:{name}");
         let [scheduled, high, normal, low] = QUEUES.map(queue);
         let [leases, inflight, cancel, workers] = ["leases", "inflight", "cancel", "workers"].map(own);
+        let [moving, transfers] = ["moving", "transfers"].map(own);
         let (count, uid) = (format!("count:{function}"), format!("uid:{function}"));
         Keys {
-            all: [scheduled, high, normal, low, leases, inflight, cancel, count, workers, uid],
+            all: [
+                scheduled, high, normal, low, leases, inflight, cancel, count, workers, uid, moving,
+                transfers,
+            ],
             job: format!("job:{function}:"),
             lock: format!("lock:{function}:"),
             channel: channel_of(function),
@@ -59,6 +64,14 @@ impl Keys {
 
     pub(super) fn workers(&self) -> &str {
         &self.all[8]
+    }
+
+    pub(super) fn moving(&self) -> &str {
+        &self.all[10]
+    }
+
+    pub(super) fn transfers(&self) -> &str {
+        &self.all[11]
     }
 
     pub(super) fn job_of(&self, id: &str) -> String {

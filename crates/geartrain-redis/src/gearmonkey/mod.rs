@@ -12,6 +12,7 @@
 //! | `Cancel` | ends a queued job in error, asks our worker at its next heartbeat |
 //! | `Attach`, [`open_result_stream`](Backend::open_result_stream) | the lock list for the job's creator, `finish` events for others |
 //! | `Announce`, `RollCall`, `Workers`, `Announced` | the counter of the function, with a registration for each of our workers |
+//! | `SetAside`, `EndSetAside` | takes queued jobs out of their queues, into a hash of our own |
 //! | `Get`, `GetMany`, `Status`, `GetResult`, `Jobs`, `Peek`, `Queues`, `Length`, `PriorityCounts`, `Failures`, `Failed` | read |
 //!
 //! Everything else is refused by name. Beyond the protocol, which loses a job whose worker dies:
@@ -30,6 +31,7 @@ mod put;
 mod read;
 mod script;
 mod session;
+mod set_aside;
 mod streams;
 mod url;
 mod workers;

@@ -2,7 +2,7 @@
 
 use geartrain_core::{
     DependencyPolicy, Existing, OnEnd, OrphanPolicy, PAYLOAD_BYTES_MAX, Priority, Put, PutOptions, PutReply,
-    RESULT_TTL_DEFAULT, Refusal, Seconds, Timestamp,
+    RESULT_TTL_DEFAULT, Refusal, Seconds, TRANSFER_GROUP, Timestamp, UniqueKey,
 };
 
 use super::keys::{JobName, Keys, jid_of};
@@ -29,19 +29,29 @@ impl Session {
         let retries = put.retries.map(|retries| retries.to_string()).unwrap_or_default();
         let roll_call: &[u8] = if options.roll_call { b"1" } else { b"" };
         let priority = priority_name(put.priority);
-        let arguments =
-            [put.payload.bytes(), priority.as_bytes(), second.as_bytes(), roll_call, retries.as_bytes()];
-        let id: String = self.run(&script::PUT, &keys, &arguments).await?;
+        let transfer = options.unique.as_ref().and_then(transfer_of).unwrap_or_default();
+        let arguments = [
+            put.payload.bytes(),
+            priority.as_bytes(),
+            second.as_bytes(),
+            roll_call,
+            retries.as_bytes(),
+            transfer,
+        ];
+        let (id, what): (String, String) = self.run(&script::PUT, &keys, &arguments).await?;
         if id == "0" {
             let (queue, klass) = (put.queue.clone(), put.klass.clone());
             return Err(Refusal::NoCapableWorker { queue, klass }.into());
         }
         let jid = jid_of(&put.queue, &id).ok_or_else(|| bad_argument("queue", "is too long for a jid"))?;
+        if what == "other" {
+            return Err(bad_argument("unique key", format!("belongs to another job, {jid}")).into());
+        }
         if let Some(waiter) = options.attach {
             let job = JobName { function: put.queue.clone(), id };
             self.streams.attach(self, waiter, &job, true)?;
         }
-        Ok(PutReply::Named { jid })
+        Ok(if what == "same" { PutReply::NamedExisting { jid } } else { PutReply::Named { jid } })
     }
 
     /// Queues a job again that a foreign worker is thought to have lost: nothing shows whether it runs.
@@ -70,6 +80,11 @@ impl Session {
     }
 }
 
+/// The transfer ID in a unique key that is made of one. GearMonkey has no unique keys otherwise.
+pub(super) fn transfer_of(key: &UniqueKey) -> Option<&[u8]> {
+    key.as_bytes().strip_prefix(TRANSFER_GROUP.as_bytes())?.strip_prefix(b":").filter(|id| !id.is_empty())
+}
+
 /// The queue of a priority.
 fn priority_name(priority: Option<Priority>) -> &'static str {
     match priority.map_or(0.0, Priority::get) {
@@ -87,7 +102,13 @@ fn check(put: &Put, options: &PutOptions) -> Result<(), Refusal> {
         (put.delay > Seconds::ZERO && is_prioritized, "delay a job that has a priority"),
         (put.tags.as_ref().is_some_and(|tags| !tags.is_empty()), "tag a job"),
         (!put.depends.is_empty(), "make a job depend on others"),
-        (options.unique.is_some(), "take a unique key"),
+        (
+            options
+                .unique
+                .as_ref()
+                .is_some_and(|key| transfer_of(key).is_none() || put.existing != Existing::Keep),
+            "take a unique key",
+        ),
         (
             options.result_ttl.is_some_and(|ttl| ttl > RESULT_TTL_DEFAULT),
             "keep a result for more than 25 hours",

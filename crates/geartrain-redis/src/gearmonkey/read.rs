@@ -13,7 +13,7 @@ use redis::cmd;
 use super::keys::{JobName, Keys, jid_of, valid_id};
 use super::pop::priority_of;
 use super::session::{Session, from_milliseconds, milliseconds, whole_seconds};
-use crate::layout::{self, CallError};
+use crate::layout::{self, CallError, transfer_group};
 
 /// Stands for a name that is not known.
 const UNKNOWN: &str = "?";
@@ -135,6 +135,9 @@ impl Session {
         let Some(fields) = self.fields(&job).await? else { return Ok(None) };
         let keys = Keys::of(job.function.as_str());
         let (state, priority) = match fields.status.as_str() {
+            "idle" if let Some(record) = self.aside(&keys, &job.id).await? => {
+                (JobState::Failed { failure: record.failure() }, Priority::ZERO)
+            }
             "idle" => {
                 let key = keys.scheduled();
                 let due: Option<f64> = self.ask(key, cmd("ZSCORE").arg(key).arg(&job.id)).await?;
@@ -309,6 +312,7 @@ impl Session {
         for list in keys.lists() {
             known.extend(texts(self.ask(list, cmd("LRANGE").arg(list).arg(0).arg(-1)).await?));
         }
+        known.extend(self.all_aside(queue).await?.into_iter().map(|(id, _)| id));
         known.extend(attempts.iter().map(|attempt| attempt.id.clone()));
         let expired = attempts.into_iter().filter(|attempt| attempt.lock.expires <= now);
         let mut stuck: Vec<String> = expired.map(|attempt| attempt.id).collect();
@@ -362,12 +366,20 @@ impl Session {
     }
 
     pub(super) async fn failures(&self) -> Result<BTreeMap<Group, u64>, CallError> {
-        let groups = self.failed_jobs().await?;
-        Ok(groups.into_iter().map(|(group, jobs)| (group, jobs.len() as u64)).collect())
+        let mut groups: BTreeMap<Group, u64> =
+            self.failed_jobs().await?.into_iter().map(|(group, jobs)| (group, jobs.len() as u64)).collect();
+        let aside = self.listed_aside().await?.len() as u64;
+        if aside > 0 {
+            *groups.entry(transfer_group()).or_default() += aside;
+        }
+        Ok(groups)
     }
 
     pub(super) async fn failed(&self, failed: &Failed) -> Result<Listed, CallError> {
-        let jids = self.failed_jobs().await?.remove(&failed.group).unwrap_or_default();
+        let jids = match failed.group == transfer_group() {
+            true => self.listed_aside().await?,
+            false => self.failed_jobs().await?.remove(&failed.group).unwrap_or_default(),
+        };
         let total = jids.len() as u64;
         let page = jids.into_iter().skip(failed.page.offset).take(failed.page.count.get());
         Ok(Listed { total, jids: page.collect() })

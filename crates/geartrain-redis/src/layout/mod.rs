@@ -7,6 +7,7 @@
 mod call;
 mod notices;
 mod script;
+mod set_aside;
 mod url;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::url::RedisUrl;
 pub(crate) use call::{CallError, ask, check_queues, is_wrong_type, keys_like, new_token, run, unsupported};
 pub(crate) use notices::{Notice, Notices, Topic};
 pub(crate) use script::{Script, scripts};
+pub(crate) use set_aside::{check_aside, check_set_aside, transfer_group};
 pub(crate) use url::{UrlTexts, flag, lease, parse_url};
 
 /// How long dropping a backend may block, if jobs of cancelled pops are still to be released.

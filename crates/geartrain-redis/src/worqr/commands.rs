@@ -7,7 +7,7 @@ use geartrain_core::{Call, Command, Listed, Refusal, Reply, StatusOf};
 use super::names::Process;
 use super::session::{Session, unsupported};
 use super::streams;
-use crate::layout::CallError;
+use crate::layout::{CallError, transfer_group};
 
 impl Session {
     pub(super) async fn run_call(&self, call: Call) -> Result<Reply, CallError> {
@@ -59,8 +59,20 @@ impl Session {
                 let scope = detach.scope;
                 Reply::Detach(self.streams.lock().detach(|waiter| streams::has(scope, waiter)))
             }
-            // A task that failed for good is finished.
-            Command::Failures(_) => Reply::Failures(BTreeMap::new()),
+            Command::SetAside(set) => Reply::SetAside(Box::new(self.set_aside(&set).await?)),
+            Command::EndSetAside(end) => Reply::EndSetAside(self.end_set_aside(&end).await?),
+            // A task that failed for good is finished, so that only those are listed that are set aside.
+            Command::Failures(_) => {
+                let aside = self.aside().await?.len() as u64;
+                let groups = (aside > 0).then(|| (transfer_group(), aside));
+                Reply::Failures(groups.into_iter().collect::<BTreeMap<_, _>>())
+            }
+            Command::Failed(failed) if failed.group == transfer_group() => {
+                let jids = self.aside().await?;
+                let (total, page) = (jids.len() as u64, failed.page);
+                let jids = jids.into_iter().skip(page.offset).take(page.count.get()).collect();
+                Reply::Failed(Listed { total, jids })
+            }
             Command::Failed(_) => Reply::Failed(Listed::default()),
             // Nothing is left of a cancelled task.
             Command::Canceled(_) => Reply::Canceled(None),

@@ -11,6 +11,7 @@
 //! | `Complete`, `Fail` | finishes a task, and publishes the result |
 //! | `Retry`, `Release`, `Timeout` | returns a task to the front of its queue |
 //! | `WorkerLost` | fails a worker |
+//! | `SetAside`, `EndSetAside` | takes waiting tasks out of their queues, into a hash of our own |
 //! | `Get`, `GetMany`, `Status`, `Jobs`, `Peek`, `Queues`, `Length`, `Workers`, `WorkerJobs`, `RollCall`, `Announced` | read the keys |
 //! | [`subscribe`](Backend::subscribe), [`open_result_stream`](Backend::open_result_stream) | what is published while they are open |
 //!
@@ -30,6 +31,7 @@ mod put;
 mod read;
 mod script;
 mod session;
+mod set_aside;
 mod streams;
 mod url;
 mod workers;

@@ -77,6 +77,11 @@ impl Names {
         format!("geartrain:wq:{}:attempts:{queue}", self.prefix)
     }
 
+    /// Hash of our own: the IDs of tasks that are set aside.
+    pub(super) fn moving(&self, queue: &str) -> String {
+        format!("geartrain:wq:{}:moving:{queue}", self.prefix)
+    }
+
     pub(super) fn channel(&self, queue: &str, notice: Notice) -> String {
         format!("{}_{queue}_{}", self.prefix, notice.as_str())
     }

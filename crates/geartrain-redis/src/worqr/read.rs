@@ -265,7 +265,7 @@ impl Session {
     }
 }
 
-fn view(
+pub(super) fn view(
     queue: &QueueName,
     jid: Jid,
     payload: Payload,

@@ -25,4 +25,8 @@ scripts! {
     FAIL_WORKER => "../../lua/worqr/types.lua" "../../lua/worqr/fail_worker.lua",
     /// Lists the workers.
     SURVEY => "../../lua/worqr/types.lua" "../../lua/worqr/survey.lua",
+    /// Takes waiting tasks out of their queue.
+    SET_ASIDE => "../../lua/worqr/types.lua" "../../lua/worqr/set_aside.lua",
+    /// Removes tasks that are set aside, or returns them to their queue.
+    END_SET_ASIDE => "../../lua/worqr/types.lua" "../../lua/worqr/end_set_aside.lua",
 }

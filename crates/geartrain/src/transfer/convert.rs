@@ -1,6 +1,6 @@
 //! What a job becomes at the target: the put for each kind of queue system, or why there is none.
 
-use geartrain_core::{Job, JobState, Put, PutOptions, Seconds, Timestamp, UniqueKey};
+use geartrain_core::{Job, JobState, Put, PutOptions, Seconds, TRANSFER_GROUP, Timestamp, UniqueKey};
 
 use crate::Target;
 
@@ -14,6 +14,10 @@ pub enum System {
     WorkKit,
     /// Gearman servers.
     Gearman,
+    /// GearMonkey functions.
+    GearMonkey,
+    /// Worqr's queues.
+    Worqr,
 }
 
 impl System {
@@ -21,6 +25,10 @@ impl System {
         match target {
             #[cfg(feature = "redis")]
             Target::WorkKit(_) => System::WorkKit,
+            #[cfg(feature = "redis")]
+            Target::GearMonkey(_) => System::GearMonkey,
+            #[cfg(feature = "redis")]
+            Target::Worqr(_) => System::Worqr,
             #[cfg(feature = "gearman")]
             Target::Gearman(_) => System::Gearman,
             #[allow(unreachable_patterns, reason = "which there are depends on the features")]
@@ -31,10 +39,15 @@ impl System {
     /// Why jobs cannot be moved away, if they cannot.
     pub(super) fn cannot_leave(self) -> Option<&'static str> {
         match self {
-            System::Native => None,
+            System::Native | System::GearMonkey | System::Worqr => None,
             System::WorkKit => Some("jobs cannot be moved away from workkit:// schedules yet"),
             System::Gearman => Some("jobs cannot be moved away from gearman:// servers yet"),
         }
+    }
+
+    /// Whether queues are lists: jobs that are put back stand in front.
+    pub(super) fn has_lists(self) -> bool {
+        matches!(self, System::GearMonkey | System::Worqr)
     }
 
     /// Whether jobs have the jids that a put names.
@@ -48,8 +61,16 @@ impl System {
             System::Native => true,
             // While the job is unfinished, by its unique key or by its content and second.
             System::Gearman | System::WorkKit => true,
+            // While the job is there, by a side key.
+            System::GearMonkey => true,
+            System::Worqr => false,
         }
     }
+}
+
+/// The unique key under which a job is put on a GearMonkey function.
+pub(super) fn transfer_key(job: &Job) -> Option<UniqueKey> {
+    UniqueKey::new(format!("{TRANSFER_GROUP}:{}", job.jid)).ok()
 }
 
 /// The put of a job at a target of this kind.
@@ -98,6 +119,14 @@ pub(super) fn put_of(job: &Job, to: System, now: Timestamp) -> Result<Put, Strin
         if options.unique.is_none() {
             options.unique = UniqueKey::new(job.jid.to_string()).ok();
         }
+    }
+    if matches!(to, System::GearMonkey | System::Worqr) && options.unique.is_some() {
+        return Err("has a unique key, which the target has no notion of".to_owned());
+    }
+    match to {
+        System::GearMonkey => options.unique = transfer_key(job),
+        System::Worqr => put.retries = None,
+        _ => {}
     }
     put.options = (options != PutOptions::default()).then(|| Box::new(options));
     Ok(put)

@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use geartrain_core::{
-    Answer, Call, EndSetAside, GetMany, Jid, Job, JobState, Operation, PutReply, QueueName, Rate, Reply,
-    SET_ASIDE_MAX, SetAside, StayReason, Timestamp, TransferEnd, split_query,
+    Answer, Call, Count, EndSetAside, GetMany, Jid, Job, JobState, Operation, Peek, PutReply, QueueName,
+    Rate, Reply, SET_ASIDE_MAX, SetAside, Status, StatusOf, StayReason, Timestamp, TransferEnd, split_query,
 };
 
 use crate::connect::without_password;
@@ -88,6 +88,8 @@ pub struct Transfer {
     report: Report,
     /// Jobs of which it is known that they stay, for this pass.
     staying: HashSet<Jid>,
+    /// Jobs that could not be put and are put back at the end of the pass, in their order.
+    refused: Vec<Jid>,
     stopped: Arc<AtomicBool>,
     begun: Instant,
 }
@@ -135,6 +137,7 @@ impl Transfer {
             rate: None,
             report: Report::default(),
             staying: HashSet::new(),
+            refused: Vec::new(),
             stopped: Arc::default(),
             begun: Instant::now(),
         }
@@ -179,13 +182,19 @@ impl Transfer {
                 tokio::time::sleep(FOLLOW_PAUSE).await;
             }
         }
+        self.return_refused().await?;
         self.count_staying().await
     }
 
     /// Puts all jobs back that are set aside, but for those that arrived at the target: these are removed.
     pub async fn abort(&mut self) -> Result<(), TransferError> {
         let aside = self.set_aside_before().await?;
-        for jobs in aside.chunks(SET_ASIDE_MAX) {
+        let mut parts: Vec<&[Job]> = aside.chunks(SET_ASIDE_MAX).collect();
+        if self.from.has_lists() {
+            // Jobs are put back in front: the last ones first.
+            parts.reverse();
+        }
+        for jobs in parts {
             let arrived = self.arrived(jobs).await?;
             let (there, rest): (Vec<&Job>, Vec<&Job>) =
                 jobs.iter().partition(|job| arrived.contains(&job.jid));
@@ -207,6 +216,9 @@ impl Transfer {
 
     /// Which of some jobs the target has under their jids.
     async fn arrived(&self, jobs: &[Job]) -> Result<HashSet<Jid>, TransferError> {
+        if self.to == System::GearMonkey {
+            return self.arrived_by_key(jobs).await;
+        }
         if !self.to.keeps_jids() {
             return Ok(HashSet::new());
         }
@@ -215,27 +227,49 @@ impl Transfer {
         Ok(found.into_iter().map(|job| job.jid).collect())
     }
 
+    /// Which of some jobs the target remembers by their transfer keys.
+    async fn arrived_by_key(&self, jobs: &[Job]) -> Result<HashSet<Jid>, TransferError> {
+        let status = |job: &Job| {
+            let of = StatusOf::Unique(job.queue.clone()?, convert::transfer_key(job)?);
+            Some((job.jid.clone(), Call::from(Status { of })))
+        };
+        let (jids, calls): (Vec<Jid>, Vec<Call>) = jobs.iter().filter_map(status).unzip();
+        let answers = self.target.batch(calls).await.map_err(TransferError::Target)?;
+        let is_there = |(jid, answer)| matches!(answer, Ok(Reply::Status(Some(_)))).then_some(jid);
+        Ok(jids.into_iter().zip(answers).filter_map(is_there).collect())
+    }
+
     /// Counts what would be moved, and changes nothing.
     pub async fn dry_run(&mut self) -> Result<(), TransferError> {
         let now = self.now();
         for queue in self.queues.clone() {
-            let mut listing = source::Listing::new(queue.clone(), self.from);
+            if self.from == System::Worqr {
+                let jobs = self.ask(Peek { queue, count: Count::MAX }).await?;
+                self.judge(&jobs, now);
+                continue;
+            }
+            let mut listing = source::Listing::new(queue, self.from);
             while let Some(jids) = listing.page(&self.source, &HashSet::new()).await? {
                 listing.skip(jids.len());
-                let jobs = self.source.run(GetMany { jids }).await.map_err(TransferError::Source)?;
-                for job in &jobs {
-                    match convert::put_of(job, self.to, now) {
-                        _ if job.details.as_ref().is_some_and(|details| details.attached > 0) => {
-                            self.report.stay(job, &StayReason::Awaited.to_string())
-                        }
-                        Ok(_) => self.report.would_move(job),
-                        Err(why) => self.report.stay(job, &why),
-                    }
-                }
+                let jobs = self.ask(GetMany { jids }).await?;
+                self.judge(&jobs, now);
             }
         }
         self.recurring(true).await?;
         self.count_staying().await
+    }
+
+    /// Counts which of some jobs would be moved.
+    fn judge(&mut self, jobs: &[Job], now: Timestamp) {
+        for job in jobs {
+            match convert::put_of(job, self.to, now) {
+                _ if job.details.as_ref().is_some_and(|details| details.attached > 0) => {
+                    self.report.stay(job, &StayReason::Awaited.to_string())
+                }
+                Ok(_) => self.report.would_move(job),
+                Err(why) => self.report.stay(job, &why),
+            }
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -286,6 +320,14 @@ impl Transfer {
                 }
                 self.pause().await;
             }
+        }
+        self.return_refused().await
+    }
+
+    /// Puts jobs back in front of their lists.
+    async fn return_refused(&mut self) -> Result<(), TransferError> {
+        for jids in std::mem::take(&mut self.refused).rchunks(SET_ASIDE_MAX) {
+            self.end(jids.to_vec(), TransferEnd::Return).await?;
         }
         Ok(())
     }
@@ -403,7 +445,12 @@ impl Transfer {
         }
         let refused: HashSet<Jid> = back.iter().cloned().collect();
         batch.jobs.iter().filter(|job| !refused.contains(&job.jid)).for_each(|job| self.report.moved(job));
-        self.end(back, TransferEnd::Return).await?;
+        // Put back at once, they would be the next to be set aside.
+        if self.from.has_lists() {
+            self.refused.extend(back);
+        } else {
+            self.end(back, TransferEnd::Return).await?;
+        }
         Ok(())
     }
 

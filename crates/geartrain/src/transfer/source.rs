@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use geartrain_core::{
     Count, Failed, Filter, FilterState, GetMany, GetRecurring, Group, Jid, Job, JobState, Jobs,
-    Listing as Of, Page, Periodic, PeriodicTemplate, Periodics, PutPeriodic, QueueName, Queues, Recur,
+    Listing as Of, Page, Peek, Periodic, PeriodicTemplate, Periodics, PutPeriodic, QueueName, Queues, Recur,
     RemovePeriodic, SET_ASIDE_MAX, Seconds, Select, StateName, StayReason, TRANSFER_GROUP, Term, TransferEnd,
     Unrecur,
 };
@@ -30,6 +30,8 @@ pub(super) struct Batch {
 pub(super) struct Listing {
     queue: QueueName,
     states: Vec<StateName>,
+    /// Whether waiting jobs have jids.
+    are_named: bool,
     offset: usize,
     after: Option<crate::Cursor>,
 }
@@ -37,12 +39,16 @@ pub(super) struct Listing {
 impl Listing {
     pub(super) fn new(queue: QueueName, from: System) -> Listing {
         let states = match from {
+            // Nothing else waits there.
+            System::Worqr => vec![StateName::Waiting],
             System::Native => {
                 vec![StateName::Depends, StateName::Failed, StateName::Scheduled, StateName::Waiting]
             }
-            System::WorkKit | System::Gearman => vec![StateName::Scheduled, StateName::Waiting],
+            System::WorkKit | System::Gearman | System::GearMonkey => {
+                vec![StateName::Scheduled, StateName::Waiting]
+            }
         };
-        Listing { queue, states, offset: 0, after: None }
+        Listing { queue, states, are_named: from != System::Worqr, offset: 0, after: None }
     }
 
     pub(super) fn queue(&self) -> &QueueName {
@@ -65,6 +71,7 @@ impl Listing {
         while let Some(state) = self.states.last().copied() {
             let jids = match state {
                 StateName::Failed => self.failed(client).await?,
+                _ if !self.are_named => self.new_names(client).await?,
                 _ => {
                     let queue = self.queue.clone();
                     let which = match state {
@@ -90,6 +97,16 @@ impl Listing {
             }
         }
         Ok(None)
+    }
+
+    /// Names under which the next tasks can be set aside, if there are any.
+    async fn new_names(&self, client: &Client) -> Result<Vec<Jid>, TransferError> {
+        let peek = Peek { queue: self.queue.clone(), count: Count::ONE };
+        if client.run(peek).await.map_err(TransferError::Source)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let name = |_| Jid::new(format!("{}_+{}", self.queue, uuid::Uuid::now_v7())).ok();
+        Ok((0..SET_ASIDE_MAX).filter_map(name).collect())
     }
 
     /// The next failed jobs. They are listed by a cursor, and each once.
@@ -266,8 +283,15 @@ impl Transfer {
     pub(super) async fn count_staying(&mut self) -> Result<(), TransferError> {
         self.report.running = 0;
         for queue in self.queues.clone() {
-            let counts = self.ask(Queues { queue: Some(queue) }).await?;
+            let counts = self.ask(Queues { queue: Some(queue.clone()) }).await?;
             self.report.running += counts.iter().map(|counts| counts.running + counts.stalled).sum::<u64>();
+            if self.from == System::GearMonkey {
+                // Those of other implementations are only found by a search, with those that are stalled.
+                let page = Page { offset: 0, count: Count::MAX };
+                let found = self.ask(Jobs { which: Of::Stalled(queue), page }).await?.len() as u64;
+                self.report.running +=
+                    found - counts.iter().map(|counts| counts.stalled).sum::<u64>().min(found);
+            }
         }
         Ok(())
     }
