@@ -1,8 +1,10 @@
 //! What a job becomes at the target: the put for each kind of queue system, or why there is none.
 
-use geartrain_core::{Job, JobState, Put, PutOptions, Seconds, Timestamp, UniqueKey};
+use geartrain_core::{Job, JobState, Put, PutOptions, Seconds, StayReason, Timestamp, UniqueKey};
 
 use crate::Target;
+#[cfg(feature = "redis")]
+use geartrain_redis::workkit::is_function;
 
 /// The kinds of queue systems, as far as they differ in what jobs have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +33,7 @@ impl System {
     /// Why jobs cannot be moved away, if they cannot.
     pub(super) fn cannot_leave(self) -> Option<&'static str> {
         match self {
-            System::Native => None,
-            System::WorkKit => Some("jobs cannot be moved away from workkit:// schedules yet"),
+            System::Native | System::WorkKit => None,
             System::Gearman => Some("jobs cannot be moved away from gearman:// servers yet"),
         }
     }
@@ -42,14 +43,28 @@ impl System {
         self == System::Native
     }
 
-    /// Whether a job that is put twice under its transfer id is one job.
+    /// Whether a job that is put twice under its transfer id is one job, also if the first has ended.
     pub(super) fn recognises(self) -> bool {
-        match self {
-            System::Native => true,
-            // While the job is unfinished, by its unique key or by its content and second.
-            System::Gearman | System::WorkKit => true,
-        }
+        self.keeps_jids()
     }
+}
+
+/// Why a job cannot leave, as far as that is known before it is set aside.
+pub(super) fn stays(job: &Job, from: System) -> Option<StayReason> {
+    if job.details.as_ref().is_some_and(|details| details.attached > 0) {
+        return Some(StayReason::Awaited);
+    }
+    match job.state {
+        _ if from != System::WorkKit => None,
+        JobState::Failed { .. } => Some(StayReason::Unreadable),
+        _ => (!is_function(&job.klass)).then_some(StayReason::Literal),
+    }
+}
+
+/// There are no schedules.
+#[cfg(not(feature = "redis"))]
+fn is_function(_: &geartrain_core::Klass) -> bool {
+    true
 }
 
 /// The put of a job at a target of this kind.
