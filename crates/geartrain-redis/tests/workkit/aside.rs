@@ -1,8 +1,8 @@
 //! Jobs that are set aside for a transfer: no listener of any kind finds them, and they come back as they were.
 
 use geartrain_core::{
-    Cancel, EndSetAside, Failed, Get, Group, Jid, JobState, Listing, Page, Period, Put, Refusal, Seconds,
-    SetAside, StayReason, TRANSFER_GROUP, TransferEnd,
+    Cancel, Count, EndSetAside, Failed, Get, Group, Jid, JobState, Listing, Page, Period, Periodics, Put,
+    Refusal, Seconds, SetAside, StayReason, TRANSFER_GROUP, TransferEnd,
 };
 use geartrain_testkit::peers::RedisServer;
 
@@ -39,7 +39,12 @@ fn jobs_leave_the_schedule_and_come_back_as_they_were() {
     let once = named(run_at(&*backend, 0.0, Put { retries: Some(3), ..put(r#"["é\n"]"#) }).unwrap());
     let later = named(run_at(&*backend, 0.0, Put { delay: Seconds::from(60), ..put("[2]") }).unwrap());
     run_at(&*backend, 0.0, periodic("* * * * * * *", "[3]")).unwrap();
-    let [recurring] = &run_at(&*backend, 0.0, super::all_periodics()).unwrap().periodics[..] else { panic!() };
+    let [recurring] = &run_at(&*backend, 0.0, Periodics { only: None, after: None, count: Count::MAX })
+        .unwrap()
+        .periodics[..]
+    else {
+        panic!()
+    };
     let recurring = recurring.template.put.jid.clone();
     // Spelled by another implementation.
     let odd = jid("ab");
@@ -68,7 +73,7 @@ fn jobs_leave_the_schedule_and_come_back_as_they_were() {
     // Another process finds what is set aside, and only for its target.
     let other = connect(&redis, "");
     let group = Group::new(TRANSFER_GROUP).unwrap();
-    let page = Page { offset: 0, count: 10.try_into().unwrap() };
+    let page = Page { offset: 0, count: Count::MAX };
     let mut listed = run_at(&*other, 0.0, Failed { group, page }).unwrap().jids;
     listed.sort();
     let mut expected = all.map(Clone::clone);
@@ -112,7 +117,7 @@ fn what_cannot_leave_stays_with_the_reason() {
     let reasons = [Literal, Unreadable, Unknown, Running, Running, InSeveral];
     let stay: Vec<(Jid, StayReason)> = all.map(Clone::clone).into_iter().zip(reasons).collect();
     assert_eq!((reply.jobs, reply.recurring, reply.stay), (vec![], vec![], stay));
-    let listed = Page { offset: 0, count: 10.try_into().unwrap() };
+    let listed = Page { offset: 0, count: Count::MAX };
     let waiting = geartrain_core::Jobs { which: Listing::Waiting(queue("s")), page: listed };
     assert!(!run_at(&*backend, 0.0, waiting).unwrap().contains(&jids[2]), "the entry without a job is gone");
     assert_eq!(contents(&redis)[0], before[0]);
