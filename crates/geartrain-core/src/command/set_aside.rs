@@ -1,6 +1,6 @@
 //! Set aside: takes jobs out of work while they are moved to another backend, and ends that.
 
-use crate::{Jid, Job};
+use crate::{Jid, Job, Periodic};
 
 /// The failure group of jobs that are set aside.
 pub const TRANSFER_GROUP: &str = "geartrain-transfer";
@@ -42,6 +42,9 @@ pub struct SetAsideReply {
     pub jobs: Vec<Job>,
     /// Jobs that stay as they are.
     pub stay: Vec<(Jid, StayReason)>,
+    /// Recurring jobs that are set aside, where these are jobs like any other: in WorkKit schedules.
+    #[serde(default)]
+    pub recurring: Vec<Periodic>,
 }
 
 /// Ends a transfer of jobs that are set aside.
@@ -91,6 +94,12 @@ pub enum StayReason {
     NotSetAside,
     /// A job that is not set aside depends on it.
     HasDependents,
+    /// Its payload cannot be read.
+    Unreadable,
+    /// It is a function literal of WorkKit.
+    Literal,
+    /// Several queues have a job of this jid.
+    InSeveral,
 }
 
 impl std::fmt::Display for StayReason {
@@ -104,6 +113,9 @@ impl std::fmt::Display for StayReason {
             StayReason::OtherTarget => "is set aside for another target",
             StayReason::NotSetAside => "is not set aside any more",
             StayReason::HasDependents => "has dependents that stay",
+            StayReason::Unreadable => "has a payload that cannot be read",
+            StayReason::Literal => "is a function literal, which only Clojure can run",
+            StayReason::InSeveral => "is in several schedules: choose one with ?schedule= in the URL",
         })
     }
 }

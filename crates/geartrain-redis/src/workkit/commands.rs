@@ -66,6 +66,8 @@ impl Layout for Session {
             Command::Length(length) => Reply::Length(self.length(&length.queue).await?),
             Command::Failures(_) => Reply::Failures(self.failures().await?),
             Command::Failed(failed) => Reply::Failed(self.failed(&failed).await?),
+            Command::SetAside(set) => Reply::SetAside(Box::new(self.set_aside(&set, now).await?)),
+            Command::EndSetAside(end) => Reply::EndSetAside(self.end_set_aside(&end).await?),
             Command::PutPeriodic(put) => Reply::PutPeriodic(self.put_periodic(&put, now).await?),
             Command::RemovePeriodic(remove) => {
                 Reply::RemovePeriodic(self.remove_periodic(&remove.jid).await?)

@@ -160,7 +160,7 @@ impl Session {
     pub(super) async fn remove(&self, schedule: &QueueName, id: &str) -> Result<bool, CallError> {
         let keys = Keys::of(schedule.as_str());
         let entry = self.entry(&keys, id).await?.0;
-        let all = [keys.jobs.as_str(), &keys.next, &keys.retry, &keys.dead];
+        let all = [keys.jobs.as_str(), &keys.next, &keys.retry, &keys.dead, &keys.moving];
         Ok(self.run(&script::CANCEL, &all, &[id, &entry]).await? > 0)
     }
 }

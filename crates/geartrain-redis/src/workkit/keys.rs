@@ -23,6 +23,8 @@ pub(super) struct Keys {
     pub(super) retry: String,
     /// Hash: a job's id to the reason why it does not run.
     pub(super) dead: String,
+    /// Hash: the id of a job that is set aside to its record and payload.
+    pub(super) moving: String,
 }
 
 impl Keys {
@@ -35,6 +37,7 @@ impl Keys {
             owner: own("owner"),
             retry: own("retry"),
             dead: own("dead"),
+            moving: own("moving"),
         }
     }
 }

@@ -10,7 +10,8 @@
 //! | `Pop`, [`pop_or_wait`](Backend::pop_or_wait) | looks at the due entries, and claims those of the klasses; looks again at the next score or after a second |
 //! | `Complete`, `Fail`, `Retry`, `Release`, `Heartbeat` | by the lease in our own keys |
 //! | `Cancel`, `Get`, `GetMany`, `Status`, `Jobs`, `Peek`, `Queues`, `Length` | read or remove entries and payloads |
-//! | `Failures`, `Failed` | jobs that cannot be run, in the group `workkit-dead` |
+//! | `Failures`, `Failed` | jobs that cannot be run, in the group `workkit-dead`, and those that are set aside |
+//! | `SetAside`, `EndSetAside` | moves entry and payload to a hash of our own, and ends that |
 //! | `PutPeriodic`, `RemovePeriodic`, `Periodics` | jobs whose cron string matches more than once |
 //!
 //! Everything else is refused by name. Beyond WorkKit, which loses a job whose listener dies:
@@ -37,6 +38,7 @@ mod read;
 mod recover;
 mod script;
 mod session;
+mod set_aside;
 mod url;
 
 use std::sync::Arc;
@@ -51,6 +53,7 @@ use session::Session;
 
 pub use add::{AddJob, Added, Run};
 pub use cron::CronOrder;
+pub use payload::is_function;
 pub use url::WorkKitUrl;
 
 /// WorkKit schedules on a Redis or a Valkey.

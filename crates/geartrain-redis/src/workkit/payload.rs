@@ -89,6 +89,11 @@ pub(super) fn form_of(klass: &Klass) -> Result<String, Refusal> {
     Err(Refusal::BadArgument { what: "klass".into(), why: format!("{why}, not {name:?}") })
 }
 
+/// Whether a klass names a function, and is no function literal.
+pub fn is_function(klass: &Klass) -> bool {
+    is_symbol(klass.as_str())
+}
+
 /// Whether a name is `namespace/name` in characters that Clojure reads as one symbol.
 fn is_symbol(name: &str) -> bool {
     let is_part = |char: char| char.is_alphanumeric() || "*+!-_?<>=.%&$|:#'/".contains(char);

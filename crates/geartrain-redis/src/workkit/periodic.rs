@@ -2,10 +2,11 @@
 
 use geartrain_core::schedule::Schedule;
 use geartrain_core::{
-    Jid, Missed, Overlap, Period, Periodic, PeriodicTemplate, Periodics, PeriodicsReply, Put, PutPeriodic,
-    Refusal, Seconds, Timestamp,
+    Jid, Klass, Missed, Overlap, Period, Periodic, PeriodicTemplate, Periodics, PeriodicsReply, Put,
+    PutPeriodic, QueueName, Refusal, Seconds, Timestamp,
 };
 
+use super::payload::StoredJob;
 use super::put::{self, NewJob};
 use super::session::{Session, unsupported};
 use super::{CronOrder, canonical, cron};
@@ -116,18 +117,8 @@ impl Session {
                     continue;
                 }
                 oldest = oldest.min(cron::time_of(score));
-                let put = Put::new(schedule.clone(), jid, klass, job.payload());
-                let cron = match self.options.order {
-                    CronOrder::Document => job.cron,
-                    CronOrder::Cuckoo => job.schedule.to_string(),
-                };
-                periodics.push(Periodic {
-                    template: Box::new(PeriodicTemplate::new(put, Period::Cron(cron))),
-                    next: Some(cron::time_of(score)),
-                    count: 0,
-                    last: None,
-                    error: None,
-                });
+                let next = cron::time_of(score);
+                periodics.push(periodic_of(&schedule, jid, klass, job, next, self.options.order));
             }
             // A listener that makes up missed runs takes old ones too.
             if oldest < now && !self.has_leases(&schedule, now).await? {
@@ -139,6 +130,29 @@ impl Session {
         periodics.retain(|periodic| request.after.as_ref().is_none_or(|after| jid(periodic) > *after));
         periodics.truncate(request.count.get());
         Ok(PeriodicsReply { periodics, watched: Some(watched) })
+    }
+}
+
+/// A recurring job of a schedule.
+pub(super) fn periodic_of(
+    schedule: &QueueName,
+    jid: Jid,
+    klass: Klass,
+    job: StoredJob,
+    next: Timestamp,
+    order: CronOrder,
+) -> Periodic {
+    let put = Put::new(schedule.clone(), jid, klass, job.payload());
+    let cron = match order {
+        CronOrder::Document => job.cron,
+        CronOrder::Cuckoo => job.schedule.to_string(),
+    };
+    Periodic {
+        template: Box::new(PeriodicTemplate::new(put, Period::Cron(cron))),
+        next: Some(next),
+        count: 0,
+        last: None,
+        error: None,
     }
 }
 

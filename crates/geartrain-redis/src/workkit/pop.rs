@@ -222,14 +222,7 @@ impl Session {
             match payload.map(|payload| StoredJob::parse(&payload, self.options.order)) {
                 Some(Ok(job)) => due.push(DueJob { id, entry, score, job }),
                 Some(Err(reason)) => self.park(schedule, &id, &reason, now).await?,
-                None => {
-                    let reason = dead_record("there is no job with this id", now, None);
-                    let all = [keys.jobs.as_str(), &keys.next, &keys.dead];
-                    if self.run(&script::DROP, &all, &[&id, &entry, &reason]).await? == 1 {
-                        removed += 1;
-                        tracing::warn!(%schedule, id, "removed an entry without a job");
-                    }
-                }
+                None => removed += usize::from(self.drop_entry(schedule, &id, &entry, now).await?),
             }
         }
         Ok(EntryPage { due, seen, removed, next })
@@ -314,11 +307,34 @@ impl Session {
     /// How often a job may be retried, and how often it was.
     pub(super) async fn retry_state(&self, keys: &Keys, id: &str) -> Result<(u32, u32), CallError> {
         let state: Option<String> = self.ask(cmd("HGET").arg(&keys.retry).arg(id)).await?;
-        let numbers = |state: String| {
+        Ok(self.retries_in(state.as_deref()))
+    }
+
+    /// Removes an entry that has no job.
+    pub(super) async fn drop_entry(
+        &self,
+        schedule: &QueueName,
+        id: &str,
+        entry: &str,
+        now: Timestamp,
+    ) -> Result<bool, CallError> {
+        let (keys, reason) =
+            (Keys::of(schedule.as_str()), dead_record("there is no job with this id", now, None));
+        let all = [keys.jobs.as_str(), &keys.next, &keys.dead];
+        let is_removed = self.run(&script::DROP, &all, &[id, entry, &reason]).await? == 1;
+        if is_removed {
+            tracing::warn!(%schedule, id, "removed an entry without a job");
+        }
+        Ok(is_removed)
+    }
+
+    /// A job's retries and how many of them are used, as stored.
+    pub(super) fn retries_in(&self, state: Option<&str>) -> (u32, u32) {
+        let numbers = |state: &str| {
             let (retries, used) = state.split_once(' ')?;
             Some((retries.parse().ok()?, used.parse().ok()?))
         };
-        Ok(state.and_then(numbers).unwrap_or((self.options.retries, 0)))
+        state.and_then(numbers).unwrap_or((self.options.retries, 0))
     }
 
     /// Jobs of named functions that are due, without claiming them.

@@ -13,6 +13,7 @@ use super::cron;
 use super::keys::{Keys, entry_of, id_in};
 use super::payload::StoredJob;
 use super::session::Session;
+use super::set_aside::transfer_group;
 use crate::layout::CallError;
 
 /// The group under which jobs are listed that cannot be run or have failed for good.
@@ -66,7 +67,10 @@ impl Session {
                 Err(CallError::Refused(_)) => false,
                 other => other?,
             };
-            if is_there || self.ask(cmd("HEXISTS").arg(&keys.dead).arg(&id)).await? {
+            if is_there
+                || self.ask(cmd("HEXISTS").arg(&keys.dead).arg(&id)).await?
+                || self.ask(cmd("HEXISTS").arg(&keys.moving).arg(&id)).await?
+            {
                 found.push(schedule.clone());
             }
         }
@@ -140,6 +144,13 @@ impl Session {
     }
 
     async fn dead_job(&self, schedule: &QueueName, keys: &Keys, jid: &Jid) -> Result<Option<Job>, CallError> {
+        if let Some(aside) = self.aside(keys, &jid.to_string()).await? {
+            let failure = aside.failure();
+            return Ok(Some(match StoredJob::parse(&aside.payload, self.options.order) {
+                Ok(job) => job_of(schedule, jid, &job, JobState::Failed { failure }, (0, 0)),
+                Err(_) => damaged(schedule, jid, aside.payload.into(), failure),
+            }));
+        }
         let record: Option<String> = self.ask(cmd("HGET").arg(&keys.dead).arg(jid.to_string())).await?;
         let Some(record) = record else { return Ok(None) };
         let record: DeadRecord = serde_json::from_str(&record).unwrap_or_default();
@@ -272,21 +283,32 @@ impl Session {
         Ok(entries + self.ask::<u64>(cmd("ZCARD").arg(&keys.inflight)).await?)
     }
 
-    /// Counts the jobs that cannot be run or have failed for good.
+    /// Counts the jobs that cannot be run or have failed for good, and those that are set aside.
     pub(super) async fn failures(&self) -> Result<BTreeMap<Group, u64>, CallError> {
-        let mut count = 0;
+        let mut groups = BTreeMap::new();
         for schedule in self.known().await? {
-            count += self.ask::<u64>(cmd("HLEN").arg(Keys::of(schedule.as_str()).dead)).await?;
+            let keys = Keys::of(schedule.as_str());
+            for (group, key) in [(dead_group(), &keys.dead), (transfer_group(), &keys.moving)] {
+                let count: u64 = self.ask(cmd("HLEN").arg(key)).await?;
+                if count > 0 {
+                    *groups.entry(group).or_default() += count;
+                }
+            }
         }
-        Ok(if count > 0 { [(dead_group(), count)].into() } else { BTreeMap::new() })
+        Ok(groups)
     }
 
     pub(super) async fn failed(&self, failed: &Failed) -> Result<Listed, CallError> {
         let mut ids: Vec<String> = Vec::new();
-        if failed.group == dead_group() {
+        let key: Option<fn(Keys) -> String> = match &failed.group {
+            group if *group == dead_group() => Some(|keys| keys.dead),
+            group if *group == transfer_group() => Some(|keys| keys.moving),
+            _ => None,
+        };
+        if let Some(key) = key {
             for schedule in self.known().await? {
-                let dead: Vec<String> = self.ask(cmd("HKEYS").arg(Keys::of(schedule.as_str()).dead)).await?;
-                ids.extend(dead);
+                let found: Vec<String> = self.ask(cmd("HKEYS").arg(key(Keys::of(schedule.as_str())))).await?;
+                ids.extend(found);
             }
         }
         let total = ids.len() as u64;

@@ -23,4 +23,8 @@ scripts! {
     ADOPT => "../../lua/workkit/adopt.lua",
     /// Forgets the retries of jobs that are gone.
     SWEEP => "../../lua/workkit/sweep.lua",
+    /// Sets jobs aside.
+    SET_ASIDE => "../../lua/workkit/set_aside.lua",
+    /// Removes jobs that are set aside, or puts them back.
+    END_SET_ASIDE => "../../lua/workkit/end_set_aside.lua",
 }

@@ -59,6 +59,16 @@ impl Session {
         layout::run(&self.shared, script, keys, arguments).await.map_err(refused_if_wrong_type)
     }
 
+    /// Runs a script, which replies with a number for each job.
+    pub(super) async fn run_each(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Vec<i64>, CallError> {
+        layout::run(&self.shared, script, keys, arguments).await.map_err(refused_if_wrong_type)
+    }
+
     /// Checks that the URL allows a schedule, and remembers that it is used.
     pub(super) fn enter(&self, schedule: &QueueName) -> Result<(), Refusal> {
         match &self.options.schedule {

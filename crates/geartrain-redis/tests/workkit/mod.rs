@@ -1,5 +1,6 @@
 //! WorkKit schedules: our backend beside a peer that is written with plain Redis commands.
 
+mod aside;
 mod killed;
 mod peer;
 mod recurring;

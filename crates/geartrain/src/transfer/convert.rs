@@ -1,8 +1,12 @@
 //! What a job becomes at the target: the put for each kind of queue system, or why there is none.
 
-use geartrain_core::{Job, JobState, Put, PutOptions, Seconds, TRANSFER_GROUP, Timestamp, UniqueKey};
+use geartrain_core::{
+    Job, JobState, Put, PutOptions, Seconds, StayReason, TRANSFER_GROUP, Timestamp, UniqueKey,
+};
 
 use crate::Target;
+#[cfg(feature = "redis")]
+use geartrain_redis::workkit::is_function;
 
 /// The kinds of queue systems, as far as they differ in what jobs have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +43,7 @@ impl System {
     /// Why jobs cannot be moved away, if they cannot.
     pub(super) fn cannot_leave(self) -> Option<&'static str> {
         match self {
-            System::Native | System::GearMonkey | System::Worqr => None,
-            System::WorkKit => Some("jobs cannot be moved away from workkit:// schedules yet"),
+            System::Native | System::GearMonkey | System::WorkKit | System::Worqr => None,
             System::Gearman => Some("jobs cannot be moved away from gearman:// servers yet"),
         }
     }
@@ -55,15 +58,14 @@ impl System {
         self == System::Native
     }
 
-    /// Whether a job that is put twice under its transfer id is one job.
+    /// Whether a job that is put twice under its transfer id is one job, also if the first has ended.
     pub(super) fn recognises(self) -> bool {
         match self {
             System::Native => true,
-            // While the job is unfinished, by its unique key or by its content and second.
-            System::Gearman | System::WorkKit => true,
-            // While the job is there, by a side key.
+            // By a side key, while the ended job is there.
             System::GearMonkey => true,
-            System::Worqr => false,
+            // While the job is unfinished, by its unique key or by its content and second.
+            System::Gearman | System::WorkKit | System::Worqr => false,
         }
     }
 }
@@ -71,6 +73,24 @@ impl System {
 /// The unique key under which a job is put on a GearMonkey function.
 pub(super) fn transfer_key(job: &Job) -> Option<UniqueKey> {
     UniqueKey::new(format!("{TRANSFER_GROUP}:{}", job.jid)).ok()
+}
+
+/// Why a job cannot leave, as far as that is known before it is set aside.
+pub(super) fn stays(job: &Job, from: System) -> Option<StayReason> {
+    if job.details.as_ref().is_some_and(|details| details.attached > 0) {
+        return Some(StayReason::Awaited);
+    }
+    match job.state {
+        _ if from != System::WorkKit => None,
+        JobState::Failed { .. } => Some(StayReason::Unreadable),
+        _ => (!is_function(&job.klass)).then_some(StayReason::Literal),
+    }
+}
+
+/// There are no schedules.
+#[cfg(not(feature = "redis"))]
+fn is_function(_: &geartrain_core::Klass) -> bool {
+    true
 }
 
 /// The put of a job at a target of this kind.

@@ -158,7 +158,7 @@ impl Transfer {
         &self.report
     }
 
-    /// Whether the target recognises a job that it was sent before.
+    /// Whether the target recognises a job that it was sent before, also if that has ended.
     pub fn recognises(&self) -> bool {
         self.to.recognises()
     }
@@ -188,7 +188,8 @@ impl Transfer {
 
     /// Puts all jobs back that are set aside, but for those that arrived at the target: these are removed.
     pub async fn abort(&mut self) -> Result<(), TransferError> {
-        let aside = self.set_aside_before().await?;
+        let (aside, recurring) = self.set_aside_before().await?;
+        self.abort_recurring(recurring).await?;
         let mut parts: Vec<&[Job]> = aside.chunks(SET_ASIDE_MAX).collect();
         if self.from.has_lists() {
             // Jobs are put back in front: the last ones first.
@@ -242,6 +243,7 @@ impl Transfer {
     /// Counts what would be moved, and changes nothing.
     pub async fn dry_run(&mut self) -> Result<(), TransferError> {
         let now = self.now();
+        self.recurring(true).await?;
         for queue in self.queues.clone() {
             if self.from == System::Worqr {
                 let jobs = self.ask(Peek { queue, count: Count::MAX }).await?;
@@ -251,23 +253,21 @@ impl Transfer {
             let mut listing = source::Listing::new(queue, self.from);
             while let Some(jids) = listing.page(&self.source, &HashSet::new()).await? {
                 listing.skip(jids.len());
+                let jids = jids.into_iter().filter(|jid| !self.staying.contains(jid)).collect();
                 let jobs = self.ask(GetMany { jids }).await?;
                 self.judge(&jobs, now);
             }
         }
-        self.recurring(true).await?;
         self.count_staying().await
     }
 
     /// Counts which of some jobs would be moved.
     fn judge(&mut self, jobs: &[Job], now: Timestamp) {
         for job in jobs {
-            match convert::put_of(job, self.to, now) {
-                _ if job.details.as_ref().is_some_and(|details| details.attached > 0) => {
-                    self.report.stay(job, &StayReason::Awaited.to_string())
-                }
-                Ok(_) => self.report.would_move(job),
-                Err(why) => self.report.stay(job, &why),
+            match (convert::stays(job, self.from), convert::put_of(job, self.to, now)) {
+                (Some(reason), _) => self.report.stay(job, &reason.to_string()),
+                (None, Ok(_)) => self.report.would_move(job),
+                (None, Err(why)) => self.report.stay(job, &why),
             }
         }
     }
@@ -303,7 +303,7 @@ impl Transfer {
                 );
                 self.report_needed(removed?.1);
                 let arrived = arrived?;
-                let gathered = gathered?;
+                let mut gathered = gathered?;
                 self.settle(&to_put, &arrived).await?;
                 to_remove =
                     arrived.into_iter().filter_map(|(jid, why)| why.is_none().then_some(jid)).collect();
@@ -311,6 +311,7 @@ impl Transfer {
                     self.staying.insert(jid.clone());
                     self.report.stay_as(jid, listing.queue(), why);
                 }
+                self.put_recurring(std::mem::take(&mut gathered.recurring)).await?;
                 to_put = gathered;
                 progress(&self.report);
                 if to_put.is_end {
@@ -476,8 +477,9 @@ impl Transfer {
 
     /// Moves what an interrupted transfer had set aside.
     async fn resume(&mut self, progress: &mut dyn FnMut(&Report)) -> Result<(), TransferError> {
-        let aside = self.set_aside_before().await?;
-        self.report.resumed = aside.len() as u64;
+        let (aside, recurring) = self.set_aside_before().await?;
+        self.report.resumed = (aside.len() + recurring.len()) as u64;
+        self.put_recurring(recurring).await?;
         let there: HashSet<Jid> = aside.iter().map(|job| job.jid.clone()).collect();
         // A dependency that runs at the source again cannot be waited for at the target.
         let outside: Vec<Jid> =

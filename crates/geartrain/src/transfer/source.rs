@@ -19,6 +19,8 @@ const GRAPH_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) jobs: Vec<Job>,
+    /// Recurring jobs that are set aside, as those of WorkKit are.
+    pub(super) recurring: Vec<Periodic>,
     /// Jobs that were found and stay.
     pub(super) stay: Vec<(Jid, String)>,
     /// Whether the queue has no more.
@@ -151,6 +153,7 @@ impl Transfer {
         // Some may be left because payloads are large.
         let mut answered = reply.jobs.len() + reply.stay.len();
         let (mut jobs, mut stay) = (reply.jobs, reply.stay);
+        batch.recurring = reply.recurring;
         while answered < named && listing.states.last() == Some(&StateName::Failed) {
             let more = self.set_aside(jids[answered..].to_vec()).await?;
             answered += more.jobs.len() + more.stay.len();
@@ -250,7 +253,7 @@ impl Transfer {
     }
 
     /// The jobs that are set aside in the queues of the transfer, with the states that they had.
-    pub(super) async fn set_aside_before(&self) -> Result<Vec<Job>, TransferError> {
+    pub(super) async fn set_aside_before(&self) -> Result<(Vec<Job>, Vec<Periodic>), TransferError> {
         let group = Group::new(TRANSFER_GROUP).map_err(|error| TransferError::Source(error.into()))?;
         let mut jids = Vec::new();
         loop {
@@ -263,20 +266,22 @@ impl Transfer {
         }
         // The newest are listed first.
         jids.reverse();
-        let mut jobs: Vec<Job> = Vec::with_capacity(jids.len());
+        let (mut jobs, mut recurring): (Vec<Job>, Vec<Periodic>) = (Vec::new(), Vec::new());
         let mut left = &jids[..];
         while !left.is_empty() {
             let reply = self.set_aside(left[..left.len().min(SET_ASIDE_MAX)].to_vec()).await?;
-            left = &left[reply.jobs.len() + reply.stay.len()..];
+            left = &left[reply.jobs.len() + reply.recurring.len() + reply.stay.len()..];
             if let Some((jid, _)) =
                 reply.stay.into_iter().find(|(_, reason)| *reason == StayReason::OtherTarget)
             {
                 return Err(TransferError::OtherTarget { jid });
             }
             jobs.extend(reply.jobs);
+            recurring.extend(reply.recurring);
         }
         jobs.retain(|job| job.queue.as_ref().is_some_and(|queue| self.queues.contains(queue)));
-        Ok(jobs)
+        recurring.retain(|of| self.queues.contains(&of.template.put.queue));
+        Ok((jobs, recurring))
     }
 
     /// Counts what runs.
@@ -296,10 +301,13 @@ impl Transfer {
         Ok(())
     }
 
-    /// Moves the recurring jobs of all queues: each is created at the target, then removed.
+    /// Moves the recurring jobs of all queues: each is created at the target, then removed. Those of WorkKit are
+    /// only counted here: they are set aside with the other jobs, among which they are listed.
     pub(super) async fn recurring(&mut self, dry: bool) -> Result<(), TransferError> {
-        if self.from != System::Native {
-            return Ok(());
+        match self.from {
+            System::Native => {}
+            System::WorkKit if dry => {}
+            _ => return Ok(()),
         }
         for queue in self.queues.clone() {
             let page = Page { offset: 0, count: Count::MAX };
@@ -337,6 +345,9 @@ impl Transfer {
                 if !self.queues.contains(&queue) || self.staying.contains(&jid) {
                     continue;
                 }
+                if dry {
+                    self.staying.insert(jid.clone());
+                }
                 let put = PutPeriodic { jid: jid.clone(), template, next, must_exist: false };
                 let put = if dry { Ok(true) } else { self.target.run(put).await };
                 if self.has_recurred(&jid, &queue, put)? && !dry {
@@ -344,6 +355,36 @@ impl Transfer {
                 }
             }
         }
+    }
+
+    /// Puts recurring jobs that are set aside, then removes them. Those that the target refuses are put back.
+    pub(super) async fn put_recurring(&mut self, aside: Vec<Periodic>) -> Result<(), TransferError> {
+        for Periodic { template, next, .. } in aside {
+            let (jid, queue) = (template.put.jid.clone(), template.put.queue.clone());
+            let put = PutPeriodic { jid: jid.clone(), template, next, must_exist: false };
+            let put = self.target.run(put).await;
+            let has_arrived = self.has_recurred(&jid, &queue, put)?;
+            self.end(vec![jid], if has_arrived { TransferEnd::Remove } else { TransferEnd::Return }).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts recurring jobs back that are set aside, but for those that arrived.
+    pub(super) async fn abort_recurring(&mut self, aside: Vec<Periodic>) -> Result<(), TransferError> {
+        for Periodic { template, .. } in aside {
+            let only = template.put.jid.clone();
+            let find = Periodics { only: Some(only.clone()), after: None, count: Count::ONE };
+            let found = match self.to.keeps_jids() {
+                true => self.target.run(find).await.map_err(TransferError::Target)?.periodics,
+                false => Vec::new(),
+            };
+            if found.is_empty() {
+                self.report.returned += self.end(vec![only], TransferEnd::Return).await?.0;
+            } else {
+                self.report.recurring += self.end(vec![only], TransferEnd::Remove).await?.0;
+            }
+        }
+        Ok(())
     }
 
     /// Counts a recurring job that arrived, or reports that it stays.
