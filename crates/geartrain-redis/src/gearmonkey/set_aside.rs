@@ -18,16 +18,16 @@ use crate::layout::{CallError, check_aside, check_set_aside, transfer_group};
 type Answered = (String, String, Vec<u8>, String, String, String, String);
 
 /// What is known of a job that is set aside.
-pub(super) struct Aside {
+pub(super) struct MoveRecord {
     to: String,
     /// Microseconds; grows from job to job.
     place: f64,
 }
 
-impl Aside {
-    fn of(record: &[u8]) -> Option<Aside> {
+impl MoveRecord {
+    fn of(record: &[u8]) -> Option<MoveRecord> {
         let mut parts = std::str::from_utf8(record).ok()?.splitn(4, ' ').skip(2);
-        Some(Aside { place: parts.next()?.parse().ok()?, to: parts.next()?.to_owned() })
+        Some(MoveRecord { place: parts.next()?.parse().ok()?, to: parts.next()?.to_owned() })
     }
 
     pub(super) fn failure(self) -> Failure {
@@ -112,18 +112,18 @@ impl Session {
     }
 
     /// The record of a job, if it is set aside.
-    pub(super) async fn aside(&self, keys: &Keys, id: &str) -> Result<Option<Aside>, CallError> {
+    pub(super) async fn aside(&self, keys: &Keys, id: &str) -> Result<Option<MoveRecord>, CallError> {
         let key = keys.moving();
         let record: Option<Vec<u8>> = self.ask(key, cmd("HGET").arg(key).arg(id)).await?;
-        Ok(record.and_then(|record| Aside::of(&record)))
+        Ok(record.and_then(|record| MoveRecord::of(&record)))
     }
 
     /// The IDs of the jobs of a function that are set aside, with their records.
-    pub(super) async fn all_aside(&self, queue: &QueueName) -> Result<Vec<(String, Aside)>, CallError> {
+    pub(super) async fn all_aside(&self, queue: &QueueName) -> Result<Vec<(String, MoveRecord)>, CallError> {
         let keys = Keys::of(queue.as_str());
         let key = keys.moving();
         let all: Vec<(String, Vec<u8>)> = self.ask(key, cmd("HGETALL").arg(key)).await?;
-        Ok(all.into_iter().filter_map(|(id, record)| Some((id, Aside::of(&record)?))).collect())
+        Ok(all.into_iter().filter_map(|(id, record)| Some((id, MoveRecord::of(&record)?))).collect())
     }
 
     /// All jobs that are set aside, the last one first.
