@@ -377,3 +377,48 @@ fn what_gearmonkey_and_worqr_lack_is_named() {
         }
     }
 }
+
+#[test]
+fn a_killed_mover_loses_and_doubles_no_job_of_a_schedule() {
+    let (jobs, kills) = if std::env::var_os("GEARTRAIN_LONG").is_some() { (20_000, 10) } else { (1_000, 3) };
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let (schedules, back) = (format!("workkit+{}", redis.url()), sandbox.url("back"));
+    let mut lines = String::new();
+    for number in 0..jobs {
+        let more = if number % 4 == 0 { r#","in":"10h""# } else { "" };
+        let _ = writeln!(lines, r#"{{"klass":"a/b","payload":[{number}],"retries":{}{more}}}"#, number % 3);
+    }
+    let file = sandbox.file("jobs.ndjson", &lines);
+    sandbox.run(&["--url", &schedules, "put", "mail", "--batch", &file]);
+    let evening =
+        ["recur", "add", "mail", "a/b", "[]", "--cron", "2999 1 1 * 19 0 0,30", "--url", &schedules];
+    sandbox.run(&evening);
+    let literal = r#"{"args":[],"cron":"* * * * * * *","job":"(fn [] 1)"}"#;
+    let mut redis_connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let mut command = |words: &[&str]| {
+        redis::cmd(words[0]).arg(&words[1..]).query::<i64>(&mut redis_connection).unwrap();
+    };
+    let dry = sandbox.json(&["move", "--from", &schedules, "--to", &back, "mail", "--dry-run"]);
+    assert_eq!((&dry["moved"], &dry["recurring"]), (&jobs.into(), &1.into()), "{dry}");
+
+    let report = move_with_kills(&sandbox, (&schedules, &back), &schedules, jobs, kills);
+    assert_eq!((&report["stay"], &report["at_least_once"]), (&serde_json::json!([]), &false.into()));
+    let arrived = contents(&back);
+    let payloads: std::collections::BTreeSet<&[u8]> = arrived.values().map(|job| &job.1[..]).collect();
+    assert_eq!((arrived.len(), payloads.len()), (jobs, jobs));
+    assert_eq!(arrived.values().filter(|job| job.4 == "scheduled").count(), jobs / 4);
+    let all = geartrain::Periodics { only: None, after: None, count: geartrain::Count::MAX };
+    let recurring = pollster::block_on(connect(&back).run(all)).unwrap().periodics;
+    let cron = geartrain::Period::Cron("2999 1 1 * 19 0 0,30".to_owned());
+    assert!(recurring.len() == 1 && recurring[0].template.every == cron, "{recurring:?}");
+    let nothing = sandbox.json(&["move", "--from", &schedules, "--to", &back, "mail"]);
+    assert_eq!((&nothing["moved"], &nothing["recurring"]), (&0.into(), &0.into()), "{nothing}");
+
+    command(&["HSET", "mail:jobs", "literal", literal]);
+    command(&["ZADD", "mail:next", "5", r#"{"id":"literal"}"#]);
+    for more in [&["--dry-run"][..], &[]] {
+        let arguments = [&["move", "--from", &schedules, "--to", &back, "mail"][..], more].concat();
+        let (out, _, code) = sandbox.try_run(&arguments);
+        assert!(code == 1 && out.contains("job literal stays: it is a function literal"), "{code} {out}");
+    }
+}

@@ -177,8 +177,7 @@ struct OptionArgs {
         conflicts_with = "batch"
     )]
     timeout: Option<Seconds>,
-    /// Fail the job if it has not started by then: 1h from now, or a time as in --at; for a
-    /// recurring job, a duration after each run
+    /// Fail the job if it has not started by then: 1h from now, a time as in --at, or 1h after each recurring run
     #[arg(
         long,
         value_name = "WHEN",

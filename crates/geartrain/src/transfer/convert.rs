@@ -44,7 +44,10 @@ impl System {
     pub(super) fn cannot_leave(self) -> Option<&'static str> {
         match self {
             System::Native | System::GearMonkey | System::WorkKit | System::Worqr => None,
-            System::Gearman => Some("jobs cannot be moved away from gearman:// servers yet"),
+            System::Gearman => Some(
+                "jobs cannot be moved away from gearman:// servers yet: a server does not tell a worker for which \
+                 jobs clients wait",
+            ),
         }
     }
 

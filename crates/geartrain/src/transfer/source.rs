@@ -362,7 +362,8 @@ impl Transfer {
         for Periodic { template, next, .. } in aside {
             let (jid, queue) = (template.put.jid.clone(), template.put.queue.clone());
             let put = PutPeriodic { jid: jid.clone(), template, next, must_exist: false };
-            let put = self.target.run(put).await;
+            // One that has arrived may have run there: its next run is another one.
+            let put = if self.recurs(&jid).await? { Ok(true) } else { self.target.run(put).await };
             let has_arrived = self.has_recurred(&jid, &queue, put)?;
             self.end(vec![jid], if has_arrived { TransferEnd::Remove } else { TransferEnd::Return }).await?;
         }
@@ -372,19 +373,21 @@ impl Transfer {
     /// Puts recurring jobs back that are set aside, but for those that arrived.
     pub(super) async fn abort_recurring(&mut self, aside: Vec<Periodic>) -> Result<(), TransferError> {
         for Periodic { template, .. } in aside {
-            let only = template.put.jid.clone();
-            let find = Periodics { only: Some(only.clone()), after: None, count: Count::ONE };
-            let found = match self.to.keeps_jids() {
-                true => self.target.run(find).await.map_err(TransferError::Target)?.periodics,
-                false => Vec::new(),
-            };
-            if found.is_empty() {
-                self.report.returned += self.end(vec![only], TransferEnd::Return).await?.0;
+            let jid = template.put.jid.clone();
+            if self.recurs(&jid).await? {
+                self.report.recurring += self.end(vec![jid], TransferEnd::Remove).await?.0;
             } else {
-                self.report.recurring += self.end(vec![only], TransferEnd::Remove).await?.0;
+                self.report.returned += self.end(vec![jid], TransferEnd::Return).await?.0;
             }
         }
         Ok(())
+    }
+
+    /// Whether the target has a recurring job, as far as it tells.
+    async fn recurs(&self, jid: &Jid) -> Result<bool, TransferError> {
+        let find = Periodics { only: Some(jid.clone()), after: None, count: Count::ONE };
+        Ok(self.to.keeps_jids()
+            && !self.target.run(find).await.map_err(TransferError::Target)?.periodics.is_empty())
     }
 
     /// Counts a recurring job that arrived, or reports that it stays.
