@@ -17,8 +17,9 @@ pub(crate) fn check_set_aside(set: &SetAside) -> Result<(), Refusal> {
 }
 
 pub(crate) fn check_aside(jids: &[Jid]) -> Result<(), Refusal> {
-    if jids.len() <= SET_ASIDE_MAX {
-        return Ok(());
+    match jids.len() {
+        0 => Err(bad_argument("jids", "must name at least one")),
+        1..=SET_ASIDE_MAX => Ok(()),
+        many => Err(bad_argument("jids", format!("must be at most {SET_ASIDE_MAX}, not {many}"))),
     }
-    Err(bad_argument("jids", format!("must be at most {SET_ASIDE_MAX}, not {}", jids.len())))
 }
