@@ -23,7 +23,7 @@ const PART: usize = 100;
 const NO_ENTRY: i64 = 0;
 
 /// A job that is set aside.
-pub(super) struct Aside {
+pub(super) struct MoveRecord {
     record: Record,
     pub(super) payload: Vec<u8>,
 }
@@ -35,11 +35,11 @@ struct Record {
     retry: String,
 }
 
-impl Aside {
-    fn of(value: &[u8]) -> Option<Aside> {
+impl MoveRecord {
+    fn of(value: &[u8]) -> Option<MoveRecord> {
         let at = value.iter().position(|byte| *byte == b'\n')?;
         let record = serde_json::from_slice(value.get(..at)?).ok()?;
-        Some(Aside { record, payload: value.get(at + 1..)?.to_vec() })
+        Some(MoveRecord { record, payload: value.get(at + 1..)?.to_vec() })
     }
 
     pub(super) fn failure(&self) -> Failure {
@@ -58,7 +58,7 @@ pub(super) fn transfer_group() -> Group {
 
 /// What a jid stands for.
 enum Found<'a> {
-    Aside(&'a QueueName, Aside),
+    SetAside(&'a QueueName, MoveRecord),
     /// It is in the schedule, and could leave it.
     Stored(&'a QueueName),
     Stays(StayReason),
@@ -90,8 +90,8 @@ impl Session {
             }
             for (jid, found) in jids.iter().zip(found) {
                 let reason = match found {
-                    Found::Aside(_, aside) if aside.record.to != set.to => StayReason::OtherTarget,
-                    Found::Aside(schedule, aside) => {
+                    Found::SetAside(_, aside) if aside.record.to != set.to => StayReason::OtherTarget,
+                    Found::SetAside(schedule, aside) => {
                         bytes += aside.payload.len();
                         match self.before(schedule, jid, &aside, now) {
                             Ok(Before::Once(job)) => {
@@ -142,9 +142,9 @@ impl Session {
     }
 
     /// The record of a job of a schedule, if it is set aside.
-    pub(super) async fn aside(&self, keys: &Keys, id: &str) -> Result<Option<Aside>, CallError> {
+    pub(super) async fn aside(&self, keys: &Keys, id: &str) -> Result<Option<MoveRecord>, CallError> {
         let value: Option<Vec<u8>> = self.ask(cmd("HGET").arg(&keys.moving).arg(id)).await?;
-        Ok(value.and_then(|value| Aside::of(&value)))
+        Ok(value.and_then(|value| MoveRecord::of(&value)))
     }
 
     /// What some jids stand for. A job that is in several schedules stays: its id would name one at the target.
@@ -159,8 +159,8 @@ impl Session {
             let aside = self.values(&keys.moving, jids).await?;
             let stored = self.values(&keys.jobs, jids).await?;
             for (found, (aside, stored)) in found.iter_mut().zip(aside.into_iter().zip(stored)) {
-                let here = match (aside.and_then(|value| Aside::of(&value)), stored) {
-                    (Some(aside), _) => Found::Aside(schedule, aside),
+                let here = match (aside.and_then(|value| MoveRecord::of(&value)), stored) {
+                    (Some(aside), _) => Found::SetAside(schedule, aside),
                     (None, Some(payload)) => match self.stays(&payload) {
                         Some(reason) => Found::Stays(reason),
                         None => Found::Stored(schedule),
@@ -261,7 +261,7 @@ impl Session {
         &self,
         schedule: &QueueName,
         jid: &Jid,
-        aside: &Aside,
+        aside: &MoveRecord,
         now: Timestamp,
     ) -> Result<Before, StayReason> {
         let unreadable = |_| StayReason::Unreadable;

@@ -15,7 +15,7 @@ use super::peer::Peer;
 use super::*;
 
 /// The commands that mean something to GearMonkey. Every other one is refused.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 31] = [
     "Announce",
     "Announced",
     "Attach",

@@ -1,10 +1,10 @@
 //! WorkKit schedules: our backend beside a peer that is written with plain Redis commands.
 
-mod aside;
 mod killed;
 mod peer;
 mod recurring;
 mod refused;
+mod set_aside;
 
 use std::sync::Arc;
 
