@@ -101,7 +101,7 @@ impl Subscriber {
         let mut connection = self.shared.connector.open(Some(to)).await?;
         let topics: Vec<Topic> = self.topics.iter().cloned().collect();
         subscribe(&mut connection, &topics).await?;
-        // Nobody receives it if this is the first connection.
+        // There is no receiver yet if this is the first connection.
         let _ = self.notices.send(Notice::Missed);
         loop {
             for (topics, subscribed) in waiting.drain(..) {
@@ -134,7 +134,7 @@ impl Subscriber {
         if let [Value::BulkString(channel), Value::BulkString(message)] = data
             && let (Ok(channel), Ok(message)) = (std::str::from_utf8(channel), std::str::from_utf8(message))
         {
-            // Nobody may be waiting.
+            // There may be no receiver.
             let _ = self.notices.send(Notice::Message { channel: channel.into(), message: message.into() });
         }
     }

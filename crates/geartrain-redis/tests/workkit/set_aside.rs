@@ -64,7 +64,7 @@ fn jobs_leave_the_schedule_and_come_back_as_they_were() {
     assert_eq!((&of.template.put.jid, of.next), (&recurring, Some(at(0.0))));
     assert_eq!(of.template.every, Period::Cron("* * * * * * *".into()));
 
-    // Nobody finds them, although they are due, and a recurring one is not adopted.
+    // No listener finds them, although they are due, and a recurring one is not adopted.
     assert_eq!(contents(&redis), [const { Vec::<String>::new() }; 3]);
     assert!(peer.listen_once(NOW_MS + 1_000_000).is_none());
     for seconds in [0.0, 61.0, 122.0, 183.0] {
