@@ -1,4 +1,4 @@
-"""Makes a directory with an interpreter that knows pinned packages, once."""
+"""Makes a directory with pinned packages for Python or Node, once."""
 
 import fcntl
 import hashlib
@@ -12,6 +12,17 @@ import venv
 
 def setup(description, here, files):
     """What a peer's setup does: installs what the files beside it name, one after the other, and prints the interpreter."""
+    requirements = [here / name for name in files]
+    directory = install_once(description, here, [sys.version.encode()], requirements, install_python)
+    print(directory / 'bin' / 'python')
+
+
+def setup_node(description, here):
+    """The same with npm, for the versions in package-lock.json: prints the directory that has node_modules."""
+    print(install_once(description, here, [], [here / 'package.json', here / 'package-lock.json'], install_node))
+
+
+def install_once(description, here, versions, files, install):
     if len(sys.argv) > 2 or sys.argv[1:2] in (['-h'], ['--help']):
         sys.exit(description)
     directory = pathlib.Path(sys.argv[1]) if len(sys.argv) == 2 else default_directory(here)
@@ -20,8 +31,14 @@ def setup(description, here, files):
     # Beside the directory and not in it, because the directory is removed when versions change.
     with open(directory.parent / (directory.name + '.lock'), 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        install_unless_done(directory, [here / name for name in files])
-    print(directory / 'bin' / 'python')
+        wanted = hashlib.sha256(b''.join([*versions, *(file.read_bytes() for file in files)])).hexdigest()
+        # Written last: a directory without it was left half-way, and is made anew.
+        done = directory / 'installed'
+        if not done.exists() or done.read_text() != wanted:
+            shutil.rmtree(directory, ignore_errors=True)
+            install(directory, files)
+            done.write_text(wanted)
+    return directory
 
 
 def default_directory(here):
@@ -29,15 +46,7 @@ def default_directory(here):
     return pathlib.Path(target) / here.name
 
 
-def install_unless_done(directory, all_requirements):
-    wanted = hashlib.sha256(sys.version.encode())
-    for requirements in all_requirements:
-        wanted.update(requirements.read_bytes())
-    # Written last: a directory without it was left half-way, and is made anew.
-    done = directory / 'installed'
-    if done.exists() and done.read_text() == wanted.hexdigest():
-        return
-    shutil.rmtree(directory, ignore_errors=True)
+def install_python(directory, all_requirements):
     try:
         venv.create(directory, with_pip=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -51,4 +60,18 @@ def install_unless_done(directory, all_requirements):
         if result.returncode != 0:
             sys.exit(f'setup: pip could not install {requirements} (above is what it said). It needs the network once, '
                      'or a mirror named by PIP_INDEX_URL; afterwards everything runs without')
-    done.write_text(wanted.hexdigest())
+
+
+def install_node(directory, files):
+    directory.mkdir()
+    for file in files:
+        shutil.copy(file, directory)
+    # Runs no script of a package, and does not look for newer versions.
+    command = ['npm', 'ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel', 'error']
+    try:
+        result = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    except OSError as error:
+        sys.exit(f'setup: npm cannot be started: {error}\nOn Debian and Ubuntu: apt-get install nodejs npm')
+    if result.returncode != 0:
+        sys.exit('setup: npm could not install what package-lock.json names (above is what it said). It needs the network '
+                 'once, or a mirror named by npm_config_registry; afterwards everything runs without')

@@ -1,14 +1,17 @@
 //! The top level of the command line: the commands, their headings in the help, and the global options. Each
 //! command's own arguments stand beside its code, in `commands`.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use geartrain::schedule::Zone;
 
+use crate::commands::access_key::KeyVerb;
+use crate::commands::audit::AuditArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::change::{CancelArgs, DependArgs, PriorityArgs, RequeueArgs, TagArgs, UndependArgs};
 use crate::commands::config::ConfigVerb;
@@ -19,6 +22,7 @@ use crate::commands::limits::LimitsArgs;
 use crate::commands::list::{JobsArgs, PeekArgs};
 use crate::commands::log::LogArgs;
 use crate::commands::maintenance::{BackupArgs, CheckArgs};
+use crate::commands::man::ManArgs;
 use crate::commands::move_jobs::MoveArgs;
 use crate::commands::next::NextArgs;
 use crate::commands::put::PutArgs;
@@ -27,6 +31,7 @@ use crate::commands::recur::RecurVerb;
 use crate::commands::run_worker::WorkArgs;
 use crate::commands::server::{LuaArgs, ServerArgs};
 use crate::commands::status::StatusArgs;
+use crate::commands::top::TopArgs;
 use crate::commands::why::WhyArgs;
 use crate::commands::work::{
     ChunkArgs, CompleteArgs, FailArgs, HeartbeatArgs, PopArgs, ProgressArgs, ReleaseArgs, RelockArgs,
@@ -34,6 +39,7 @@ use crate::commands::work::{
 };
 use crate::commands::workers::{AnnounceArgs, RollCallArgs, WorkerLostArgs, WorkersArgs};
 use crate::commands::{JidArg, JidsArg, QueuesArg};
+use crate::settings::{ConfigFile, InEffect, Production};
 use crate::text::HEADING;
 use crate::{timestamp, values};
 
@@ -51,10 +57,16 @@ pub(crate) struct Cli {
         help_heading = GLOBAL
     )]
     pub(crate) url: String,
-    /// Whether the URL was given with `--url`, and not by the environment or the default
+    /// Whether the URL was given with `--url` or `--context`, and not by the environment or the default
     #[arg(skip)]
     pub(crate) url_given: bool,
-    /// A file with the password that clients send and a server requires, instead of GEARTRAIN_PASSWORD
+    /// A context of the configuration file, which names the queue to connect to
+    #[arg(long, global = true, value_name = "NAME", env = "GEARTRAIN_CONTEXT", help_heading = GLOBAL)]
+    pub(crate) context: Option<String>,
+    /// The configuration file, or `off` [default: geartrain.toml in ~/.config/geartrain or /etc/geartrain]
+    #[arg(long, global = true, value_name = "FILE", env = "GEARTRAIN_CONFIG", help_heading = GLOBAL)]
+    pub(crate) config: Option<PathBuf>,
+    /// A file with the key or password that a client sends, or the password that a server requires
     #[arg(long, global = true, value_name = "FILE", env = "GEARTRAIN_PASSWORD_FILE", help_heading = GLOBAL)]
     pub(crate) password_file: Option<PathBuf>,
     /// Print JSON, one line per reply
@@ -66,6 +78,19 @@ pub(crate) struct Cli {
     /// Read and show times in this time zone, like Europe/Berlin [default: the local one]
     #[arg(long, global = true, value_name = "ZONE", value_parser = values::zone, help_heading = GLOBAL)]
     pub(crate) zone: Option<Zone>,
+    /// Do not ask before many jobs, or a context in production, are changed; required unless a terminal can answer
+    #[arg(long, short = 'y', global = true, help_heading = GLOBAL)]
+    pub(crate) yes: bool,
+    /// The arguments as they were parsed
+    #[arg(skip)]
+    pub(crate) matches: ArgMatches,
+    #[arg(skip)]
+    pub(crate) file: Option<ConfigFile>,
+    #[arg(skip)]
+    pub(crate) in_effect: InEffect,
+    /// The context, if it has to be confirmed
+    #[arg(skip)]
+    pub(crate) production: Option<Production>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -109,6 +134,8 @@ pub(crate) enum Verb {
     /// Announce which jobs a worker can run
     Announce(AnnounceArgs),
 
+    /// Watch queues, workers and failures, live
+    Top(TopArgs),
     /// Show a job and its history
     Get(JidArg),
     /// Show the state and progress of an unfinished job
@@ -116,6 +143,9 @@ pub(crate) enum Verb {
     /// Explain why a job, or a queue, is not running
     Why(WhyArgs),
     /// Print the result of a job
+    #[command(
+        after_help = "A job put with --keep-result has one, for 25 hours. `geartrain put --wait 30s` waits for it."
+    )]
     Result(JidArg),
     /// List jobs
     Jobs(JobsArgs),
@@ -174,6 +204,11 @@ pub(crate) enum Verb {
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigVerb),
 
+    /// Create, list and remove the access keys of a server on this machine
+    #[command(subcommand, arg_required_else_help = true)]
+    Key(KeyVerb),
+    /// Show who changed what on a server on this machine
+    Audit(AuditArgs),
     /// Check that the queue answers, and show what it is and how long it takes
     #[command(after_help = "Exit code 3 if the queue cannot be reached.")]
     Ping,
@@ -195,7 +230,12 @@ pub(crate) enum Verb {
     Bench(BenchArgs),
     /// Test durability: kill, freeze and starve a server, and count what it lost
     Drill(DrillArgs),
-    /// Print a shell completion script
+    /// Print the manual page, or write the pages of all commands
+    #[command(
+        after_help = "Examples:\n  geartrain man | man -l -\n  geartrain man --dir ~/.local/share/man/man1"
+    )]
+    Man(ManArgs),
+    /// Print a shell completion script, which also completes queues, job ids, groups and workers
     #[command(
         after_help = "Example:\n  geartrain completions bash > ~/.local/share/bash-completion/completions/geartrain"
     )]
@@ -209,7 +249,7 @@ pub(crate) enum Verb {
 
 /// The commands under their headings in the help.
 const GROUPS: [(&str, &[&str]); 8] = [
-    ("Server", &["server"]),
+    ("Server", &["server", "key", "audit"]),
     ("Submit jobs", &["put", "recur", "next"]),
     (
         "Work on jobs",
@@ -230,6 +270,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     (
         "Inspect",
         &[
+            "top",
             "get",
             "status",
             "why",
@@ -255,7 +296,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
     ("Change queues", &["pause", "resume", "limits", "forget", "config"]),
     ("Maintenance", &["ping", "worker-lost", "tick", "move", "backup", "check"]),
-    ("Tools", &["lua", "bench", "drill", "completions", "version"]),
+    ("Tools", &["lua", "bench", "drill", "man", "completions", "version"]),
 ];
 
 const EXAMPLES: &str = r#"Examples:
@@ -300,23 +341,31 @@ pub(crate) fn parse<T: Into<OsString> + Clone>(
     timestamp::read_in(reading_zone(&arguments));
     let matches = command().try_get_matches_from(arguments)?;
     let url_given = matches.value_source("url") == Some(ValueSource::CommandLine);
-    Ok(Cli { url_given, ..Cli::from_arg_matches(&matches)? })
+    let cli = Cli::from_arg_matches(&matches)?;
+    Ok(Cli { url_given, matches, ..cli })
 }
 
 /// The zone that `--zone` or `--utc` names. It is looked for before the rest, because times are read in it.
 /// One that does not exist is none here; clap reports it.
 fn reading_zone(arguments: &[OsString]) -> Option<Zone> {
-    let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy());
-    while let Some(argument) = arguments.next().filter(|argument| argument != "--") {
-        if argument == "--utc" {
-            return Some(Zone::UTC);
+    let is_utc = |argument: &OsString| argument == "--utc";
+    if arguments.iter().take_while(|argument| *argument != "--").any(is_utc) {
+        return Some(Zone::UTC);
+    }
+    Zone::named(&value_of("--zone", arguments)?).ok()
+}
+
+/// The value of a flag, for what has to be known before the command line is parsed.
+pub(crate) fn value_of<'a>(flag: &str, arguments: &'a [OsString]) -> Option<Cow<'a, str>> {
+    let mut arguments = arguments.iter().take_while(|argument| *argument != "--");
+    while let Some(argument) = arguments.next() {
+        if argument == flag {
+            return Some(arguments.next()?.to_string_lossy());
         }
-        let name = match argument.strip_prefix("--zone=") {
-            Some(name) => name.to_owned(),
-            None if argument == "--zone" => arguments.next()?.into_owned(),
-            None => continue,
-        };
-        return Zone::named(&name).ok();
+        let value = argument.to_str().and_then(|argument| argument.strip_prefix(flag)?.strip_prefix('='));
+        if let Some(value) = value {
+            return Some(Cow::Borrowed(value));
+        }
     }
     None
 }
@@ -337,32 +386,43 @@ pub(crate) fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
         });
         sentence.push_str(tip.unwrap_or(line));
     }
-    let command = named_command(arguments);
+    let (command, _) = named_command(arguments);
     let name = command.get_bin_name().unwrap_or(command.get_name());
     format!("{sentence}; see `{name} --help`")
 }
 
 /// The help of the command that the arguments name.
 pub(crate) fn help(arguments: &[OsString]) -> clap::builder::StyledStr {
-    named_command(arguments).render_help()
+    named_command(arguments).0.render_help()
 }
 
-/// The command that the arguments name, as far as they are valid: `geartrain recur add`.
-fn named_command(arguments: &[OsString]) -> clap::Command {
+/// The command that the arguments name, as far as they are valid, like `geartrain recur add`; and the index behind
+/// its name.
+pub(crate) fn named_command(arguments: &[OsString]) -> (clap::Command, usize) {
     let mut command = command();
     command.build();
-    let mut named = &command;
-    for argument in arguments.iter().skip(1) {
-        if let Some(found) = argument.to_str().and_then(|argument| named.find_subcommand(argument)) {
-            named = found;
+    let (mut named, mut behind, mut index) = (&command, 1.min(arguments.len()), 1);
+    while let Some(argument) = arguments.get(index).filter(|argument| *argument != "--") {
+        index += 1;
+        let text = argument.to_string_lossy();
+        if let Some(long) = text.strip_prefix("--") {
+            let is_flag = |argument: &&clap::Arg| argument.get_long() == Some(long);
+            let flag = named.get_arguments().find(is_flag);
+            // Its value is no command.
+            index += usize::from(flag.is_some_and(|flag| flag.get_action().takes_values()));
+        } else if let Some(found) = named.find_subcommand(&*text) {
+            (named, behind) = (found, index);
         }
     }
-    named.clone()
+    (named.clone(), behind)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use clap::error::ErrorKind;
 
     use super::*;
 
@@ -376,11 +436,13 @@ mod tests {
         "features",
         "http-port",
         "lib",
+        "locked",
         "new",
         "new-bench",
         "no-run",
         "open",
         "own-file-bytes",
+        "path",
         "profile",
         "release",
         "round-robin",
@@ -443,6 +505,16 @@ mod tests {
             ("docs/guide/from-gearmonkey.md", include_str!("../../../docs/guide/from-gearmonkey.md")),
             ("docs/guide/from-workkit.md", include_str!("../../../docs/guide/from-workkit.md")),
             ("docs/guide/from-worqr.md", include_str!("../../../docs/guide/from-worqr.md")),
+            ("docs/guide/start.md", include_str!("../../../docs/guide/start.md")),
+            ("docs/guide/concepts.md", include_str!("../../../docs/guide/concepts.md")),
+            ("docs/guide/put.md", include_str!("../../../docs/guide/put.md")),
+            ("docs/guide/work.md", include_str!("../../../docs/guide/work.md")),
+            ("docs/guide/schedules.md", include_str!("../../../docs/guide/schedules.md")),
+            ("docs/guide/failure.md", include_str!("../../../docs/guide/failure.md")),
+            ("docs/guide/limits.md", include_str!("../../../docs/guide/limits.md")),
+            ("docs/guide/explain.md", include_str!("../../../docs/guide/explain.md")),
+            ("docs/guide/production.md", include_str!("../../../docs/guide/production.md")),
+            ("docs/guide/coming.md", include_str!("../../../docs/guide/coming.md")),
             ("docs/gearman.md", gearman),
             ("docs/gearmonkey.md", include_str!("../../../docs/gearmonkey.md")),
             ("docs/operations.md", include_str!("../../../docs/operations.md")),
@@ -450,6 +522,7 @@ mod tests {
             ("docs/performance.md", include_str!("../../../docs/performance.md")),
             ("docs/reliability.md", include_str!("../../../docs/reliability.md")),
             ("docs/resp.md", include_str!("../../../docs/resp.md")),
+            ("docs/security.md", include_str!("../../../docs/security.md")),
             ("docs/workers.md", include_str!("../../../docs/workers.md")),
             ("docs/workkit.md", include_str!("../../../docs/workkit.md")),
             ("docs/worqr.md", include_str!("../../../docs/worqr.md")),
@@ -460,6 +533,45 @@ mod tests {
             let unknown: Vec<_> = named.iter().filter(|flag| !is_known(flag)).collect();
             assert!(unknown.is_empty(), "{page} names flags that no command has: {unknown:?}");
         }
+    }
+
+    /// The words of a command line, of which some are quoted.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quote) = (vec![String::new()], None);
+        for c in line.chars() {
+            match (quote, c) {
+                (Some(open), _) if open == c => quote = None,
+                (None, '\'' | '"') => quote = Some(c),
+                (None, ' ') => words.push(String::new()),
+                _ => words.last_mut().unwrap().push(c),
+            }
+        }
+        words
+    }
+
+    /// Blocks are run by a test; this is about the commands in sentences and tables.
+    #[test]
+    fn commands_in_sentences_of_the_guide_are_understood() {
+        let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+        let pages = std::fs::read_dir(guide).unwrap().map(|file| file.unwrap().path());
+        let pages = pages.chain([Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")]);
+        let mut understood = 0;
+        for page in pages.filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let prose = text.split("```").step_by(2);
+            let spans = prose.flat_map(|prose| prose.split('`').skip(1).step_by(2));
+            for span in spans.filter(|span| span.starts_with("geartrain ")) {
+                let words = words(span);
+                // The name of a command, such as `geartrain move`, stands for the command.
+                if words.len() == 2 {
+                    continue;
+                }
+                understood += 1;
+                let error = parse(words).err().filter(|error| error.kind() != ErrorKind::DisplayHelp);
+                assert!(error.is_none(), "{}: `{span}`: {}", page.display(), error.unwrap());
+            }
+        }
+        assert!(understood > 10, "{understood}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use geartrain::{BackendError, Error, OpenError, Refusal, StateName, WaitError};
 use geartrain_json::OperationError;
 
 use crate::duration;
+use crate::settings::Unconfirmed;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -93,9 +94,12 @@ impl From<Error> for Failure {
             }
             Error::Connect { .. } => Failure::unreachable(&error, Role::Client),
             // For the user, the queue is what does not answer, whichever backend that is.
-            Error::Backend(BackendError::Broken { ref source, .. }) => {
-                Failure::Unreachable(format!("the queue cannot answer: {}", with_causes(&**source)))
-            }
+            Error::Backend(BackendError::Broken { ref source, .. }) => match source
+                .downcast_ref::<Unconfirmed>()
+            {
+                Some(why) => why.into(),
+                None => Failure::Unreachable(format!("the queue cannot answer: {}", with_causes(&**source))),
+            },
             other => Failure::Unreachable(with_causes(&other)),
         }
     }

@@ -3,12 +3,14 @@
 mod args;
 mod batch;
 mod commands;
+mod completion;
 mod failure;
-
+mod http_client;
 mod job_details;
 mod output;
 mod password;
 mod payload;
+mod settings;
 mod text;
 mod timestamp;
 mod values;
@@ -22,8 +24,10 @@ use geartrain::schedule::Zone;
 
 use geartrain_json::{backoff, duration, rate};
 
+use crate::args::{Cli, Verb};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::settings::ConfigFile;
 
 /// Payloads are allocated on one thread and freed on another, where the system's allocator makes threads
 /// contend.
@@ -35,15 +39,14 @@ fn main() -> ExitCode {
     if let Some(exit_code) = geartrain_process::run_hidden_command(&arguments) {
         return exit_code;
     }
+    if let Some(exit_code) = completion::answer(&arguments) {
+        return exit_code;
+    }
     if password::is_on_command_line(&arguments) {
         return end(Err(Failure::Usage(password::ADVICE.to_owned())), false);
     }
     let mut is_json = false;
     let done = match args::parse(&arguments) {
-        Ok(cli) => {
-            is_json = cli.json;
-            run(cli)
-        }
         // Requested help. An error of writing it cannot be reported anywhere.
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
@@ -59,9 +62,39 @@ fn main() -> ExitCode {
             let _ = write!(anstream::stderr(), "{}", args::help(&arguments).ansi());
             return ExitCode::from(2);
         }
-        Err(error) => Err(Failure::Usage(args::complaint(&error, &arguments))),
+        parsed => complete(parsed, &arguments).and_then(|cli| {
+            is_json = cli.json;
+            run(cli)
+        }),
     };
     end(done, is_json)
+}
+
+/// The command line, completed by the configuration file.
+fn complete(parsed: Result<Cli, clap::Error>, arguments: &[OsString]) -> Result<Cli, Failure> {
+    // So that a shell starts, whatever is in the file.
+    if let Ok(Cli { verb: Verb::Version | Verb::Completions { .. } | Verb::Man(_), .. }) = parsed {
+        return parsed.map_err(|error| Failure::Usage(args::complaint(&error, arguments)));
+    }
+    let mut file = ConfigFile::find(arguments)?;
+    let completed =
+        file.as_mut().map(|file| file.complete(arguments)).filter(|completed| completed != arguments);
+    let parsed = match &completed {
+        Some(completed) => args::parse(completed),
+        None => parsed,
+    };
+    let mut cli = parsed.map_err(|error| {
+        let complaint = args::complaint(&error, arguments);
+        Failure::Usage(match (&file, completed.is_some()) {
+            (Some(file), true) => {
+                format!("{complaint}; the settings in {} count as well", file.path.display())
+            }
+            _ => complaint,
+        })
+    })?;
+    cli.file = file;
+    cli.apply_context()?;
+    Ok(cli)
 }
 
 /// Prints the error, if any, as a sentence or as JSON, and returns the exit code.
@@ -84,7 +117,7 @@ fn end(done: Result<(), Failure>, is_json: bool) -> ExitCode {
     }
 }
 
-fn run(cli: args::Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<(), Failure> {
     let mut out = BufWriter::new(anstream::stdout());
     let mut err = anstream::stderr();
     let mut raw = std::io::stdout();

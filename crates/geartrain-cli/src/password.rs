@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -48,6 +48,23 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<Password>, Failure> {
     }
 }
 
+/// The same for a server, which may also get it from the service manager as the credential `password`.
+pub(crate) fn read_for_server(file: Option<&Path>) -> Result<Option<Password>, Failure> {
+    match read(file)? {
+        None => match credential("password") {
+            Some(file) => read(Some(&file)),
+            None => Ok(None),
+        },
+        found => Ok(found),
+    }
+}
+
+/// The file of a credential that the service manager has passed on: see `systemd.exec(5)`.
+pub(crate) fn credential(name: &str) -> Option<PathBuf> {
+    let file = Path::new(&std::env::var_os("CREDENTIALS_DIRECTORY")?).join(name);
+    file.is_file().then_some(file)
+}
+
 /// Whether all users of this machine can read a file.
 pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.permissions().mode() & READABLE_BY_OTHERS != 0)
@@ -78,7 +95,9 @@ fn read_file(path: &Path) -> Result<Password, String> {
 
 /// Adds the password to a URL of RESP that has none.
 pub(crate) fn add_to(url: &str, password: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let socket_file =
+        url.strip_prefix("unix:").map(|path| ("redis+unix", path.strip_prefix("//").unwrap_or(path)));
+    let Some((scheme, rest)) = socket_file.or_else(|| url.split_once("://")) else { return url.to_owned() };
     let layouts = ["gearmonkey+", "workkit+", "worqr+"];
     let system = layouts.iter().find_map(|layout| scheme.strip_prefix(layout)).unwrap_or(scheme);
     if !system.starts_with("redis") && !system.starts_with("valkey") {
@@ -148,6 +167,7 @@ mod tests {
             ("rediss://h?ca=x@y", "rediss://:a%40%2Fb@h?ca=x@y"),
             ("valkey+sentinel://a,b/main", "valkey+sentinel://:a%40%2Fb@a,b/main"),
             ("redis+unix:///run/q.sock", "redis+unix://:a%40%2Fb@/run/q.sock"),
+            ("unix:/run/q.sock", "redis+unix://:a%40%2Fb@/run/q.sock"),
             ("redis://ann@h", "redis://ann:a%40%2Fb@h"),
             ("redis://:@h", "redis://:a%40%2Fb@h"),
             ("redis://:own@h", "redis://:own@h"),

@@ -181,7 +181,7 @@ impl<T: ToString> From<T> for Cell {
 
 /// A text shortened to a display width with an ellipsis, before which the start and behind which the last
 /// `tail` columns of the text remain.
-fn shorten(text: &str, width: usize, tail: usize) -> String {
+pub(crate) fn shorten(text: &str, width: usize, tail: usize) -> String {
     let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
     let head = width.saturating_sub(1 + tail);
     let head = ends.take_while(|end| text[..*end].width() <= head).last().unwrap_or(0);

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use geartrain::schedule::{Zone, Zones, parse_past};
 use geartrain::{Seconds, Timestamp};
-use geartrain_json::time::{EXAMPLES, Times, duration_with_unit, whole_seconds};
 pub(crate) use geartrain_json::time::{Moment, format_day, parse};
+use geartrain_json::time::{Times, whole_seconds};
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
@@ -60,19 +60,7 @@ pub(crate) fn parse_ahead(text: &str) -> Result<Moment, String> {
 
 /// Parses a time in the past: as `parse` does, a duration before now, with its unit, or a phrase.
 pub(crate) fn parse_ago(text: &str) -> Result<Moment, String> {
-    if let Ok(at) = parse(text) {
-        return Ok(Moment::exact(at));
-    }
-    if let Some(span) = duration_with_unit(text) {
-        return Ok(Moment::exact(now() - span));
-    }
-    let bad = |why: &dyn std::fmt::Display| {
-        format!("{text:?} is not a time: {why}; {EXAMPLES}, or how long ago it was, like 2h")
-    };
-    match parse_past(text, now(), &zones()?.once) {
-        Ok(at) => Ok(Moment::of_phrase(at)),
-        Err(why) => Err(bad(&why)),
-    }
+    times().ago(text)
 }
 
 /// Parses a time in the past or the future.

@@ -73,6 +73,15 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is not a size: write it like 512mb or 2gb"))
 }
 
+/// How similar two names must be for one to be proposed for the other.
+const SIMILARITY_MIN: f64 = 0.85;
+
+/// The name with the highest similarity, if one is similar enough.
+pub(crate) fn closest<T>(names: impl Iterator<Item = (f64, T)>) -> Option<T> {
+    let best = names.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.filter(|(similarity, _)| *similarity >= SIMILARITY_MIN).map(|(_, name)| name)
+}
+
 /// A unique key: any bytes.
 pub(crate) fn unique_key() -> impl TypedValueParser<Value = UniqueKey> {
     OsStringValueParser::new().try_map(|text| UniqueKey::new(text.as_encoded_bytes()))

@@ -244,7 +244,7 @@ fn help_has_headings_and_examples() {
     for line in [
         "Submit jobs\n  put ",
         "Work on jobs\n  work ",
-        "Inspect\n  get ",
+        "Inspect\n  top ",
         "Examples:\n",
         "Exit codes: 0 done, 1 ",
     ] {
@@ -417,8 +417,24 @@ fn version_and_completions_are_printed() {
     );
     for shell in ["bash", "zsh", "fish"] {
         let script = geartrain(&["completions", shell]);
-        assert!(script.code == 0 && script.out.contains("heartbeat"), "{shell}");
+        assert!(script.code == 0 && script.out.contains("GEARTRAIN_COMPLETE"), "{shell}: {}", script.out);
     }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let directory = tempdir();
+    let main_page = geartrain(&["man"]).out;
+    assert!(main_page.starts_with(".ie") && main_page.contains("geartrain\\-put"), "{main_page}");
+    assert_eq!(geartrain(&["man", "--dir", directory.to_str().unwrap()]).code, 0);
+    let page = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    assert_eq!(page("geartrain.1"), main_page);
+    assert!(page("geartrain-put.1").contains("\\-\\-priority"));
+    assert!(page("geartrain-recur-add.1").contains("\\-\\-every"));
+    let file = directory.join("geartrain.1/pages");
+    let refused = geartrain(&["man", "--dir", file.to_str().unwrap()]);
+    assert!(refused.code == 2 && refused.err.contains("cannot make the directory"), "{}", refused.err);
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

@@ -230,14 +230,14 @@ fn a_server_that_cannot_start_says_why_and_what_to_do() {
         (
             &["--resp", "0.0.0.0:0", "--gearman", "off"],
             2,
-            "0.0.0.0:0 can be reached from other machines, and clients need no password: ".into(),
+            "0.0.0.0:0 can be reached from other machines, and clients need no key or password: ".into(),
             "or --insecure",
         ),
         (
             &["--resp", port, "--gearman", "off", "--http", "0.0.0.0:0", "--store", "memory:"],
             2,
-            "0.0.0.0:0 can be reached from other machines, and HTTP is not encrypted: ".into(),
-            "or give --insecure",
+            "0.0.0.0:0 can be reached from other machines, and clients need no key or password: ".into(),
+            "or --insecure",
         ),
     ] {
         let http = if arguments.contains(&"--http") { &[][..] } else { &["--http", "off"] };

@@ -185,6 +185,6 @@ fn unauthenticated_connections_do_not_block_others() {
     let mut answers =
         vec![0; 8 * b"-WRONGPASS invalid username-password pair or user is disabled.\r\n".len()];
     guesser.read_exact(&mut answers).unwrap();
-    until("a warning in the log", || !server.logged("wrong password from 127.0.0.1").is_empty());
+    until("a warning in the log", || !server.logged("wrong password or key from 127.0.0.1").is_empty());
     assert!(server.logged("wrong password").len() < 8);
 }

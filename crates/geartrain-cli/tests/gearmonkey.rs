@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use geartrain_testkit::peers::{RedisServer, until};
+use geartrain_testkit::peers::{RedisServer, Scratch, until};
 use serde_json::Value;
 
 struct Functions {
@@ -127,6 +127,37 @@ fn the_job_of_a_killed_worker_comes_back_and_a_put_waits_for_it() {
     functions.redis(&format!("ZADD geartrain:gm:up:workers XX 1 {name}"));
     assert_eq!(functions.run(&["roll-call", "up"]).status.code(), Some(1));
     assert_eq!(functions.redis("GET count:up"), "0");
+}
+
+#[test]
+fn the_counter_of_workers_that_others_left_behind_is_set() {
+    let functions = Functions::start("");
+    for (left, shown) in [("3", "0, was 3"), ("-2", "0, was -2"), ("many", "0, was many")] {
+        functions.redis(&format!("SET count:up {left}"));
+        assert_eq!(functions.ok(&["roll-call", "up", "--set", "0"]), shown);
+        assert_eq!(functions.run(&["put", "up", "up", "x", "--roll-call"]).status.code(), Some(1));
+    }
+    let set = functions.json(&["roll-call", "up", "--set", "2"]);
+    assert_eq!(set, serde_json::json!({ "queue": "up", "workers": 2, "before": "0" }));
+    assert_eq!(functions.ok(&["roll-call", "up"]), "2");
+    // In production only after a confirmation.
+    let scratch = Scratch::new("production");
+    let config = scratch.path().join("geartrain.toml");
+    let url = format!("gearmonkey+{}", functions.redis.url());
+    std::fs::write(&config, format!("[context.live]\nurl = \"{url}\"\nproduction = true\n")).unwrap();
+    let set = |more: &[&str]| {
+        let given =
+            ["--config", config.to_str().unwrap(), "--context", "live", "roll-call", "up", "--set", "1"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
+        command.args(given).args(more).env_remove("GEARTRAIN_URL").stdin(Stdio::null()).output().unwrap()
+    };
+    assert_eq!(set(&[]).status.code(), Some(2));
+    assert_eq!(functions.ok(&["roll-call", "up"]), "2");
+    assert!(set(&["--yes"]).status.success());
+    functions.redis("DEL count:up");
+    functions.redis("LPUSH count:up x");
+    let (error, code) = functions.error(&["roll-call", "up", "--set", "0"]);
+    assert_eq!((code, error.contains("count:up")), (Some(1), true), "{error}");
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! `geartrain move` as a process: killed at random moments, following a producer, and refusing.
 
 use crate::sandbox::Sandbox;
-use crate::server_process::until;
+use crate::server_process::{ServerProcess, until};
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Child, Stdio};
 
-use geartrain::{Client, Fail, GetMany, Group, Jid, Length, QueueName, SetAside};
-use geartrain_testkit::peers::RedisServer;
+use geartrain::{
+    Client, EndSetAside, Fail, GetMany, Group, Jid, Length, QueueName, SetAside, Status, StatusOf,
+    TransferEnd,
+};
+use geartrain_testkit::peers::{Gearmand, RedisServer};
 use serde_json::Value;
 
 /// Klass, payload, priority, tags, state and dependencies of a job.
@@ -52,7 +55,7 @@ fn lines(jobs: usize) -> String {
             1 => r#","tags":["a","b"]"#.to_owned(),
             2 => r#","in":"10h""#.to_owned(),
             3 => format!(r#","depends":["j{}"]"#, number - 1),
-            4 => r#","unique":{"$bytes":"/wA="},"timeout":"5m""#.replace("/wA=", &format!("{number:04}")),
+            4 => r#","unique":{"$bytes":"/wA="},"timeout":"5m""#.replace("/wA=", &format!("{number:08}")),
             _ => String::new(),
         };
         let _ = writeln!(
@@ -96,7 +99,8 @@ fn move_with_kills(
         child.wait().unwrap();
     }
     let output = mover(sandbox, from, to, &[]).wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let all = [&output.stderr[..], &output.stdout[..]].concat();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&all));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -151,7 +155,8 @@ fn a_move_follows_a_producer_until_it_is_stopped() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let all = [&output.stderr[..], &output.stdout[..]].concat();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&all));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["moved"], &report["stay"]), (&200.into(), &serde_json::json!([])));
     assert_eq!(contents(&redis.url()), BTreeMap::new());
@@ -167,9 +172,6 @@ fn what_cannot_be_moved_is_said_with_the_reason() {
     let (_, err, code) = sandbox.try_run(&["move", "--from", &data, "--to", "redis://127.0.0.1:1", "mail"]);
     assert_eq!(code, 3);
     assert!(err.starts_with("geartrain: --to: "), "{err}");
-    let gearman = "gearman://127.0.0.1:1";
-    let (_, err, code) = sandbox.try_run(&["move", "--from", gearman, "--to", &data, "mail"]);
-    assert_eq!((code, err.contains("cannot be moved away from gearman")), (2, true), "{err}");
 
     sandbox.run(&["put", "mail", "no-namespace", "[]", "--jid", "bad"]);
     sandbox.run(&["put", "mail", "a/b", "[]", "--jid", "urgent", "--priority", "5"]);
@@ -247,6 +249,113 @@ fn jobs_go_through_gearmonkey_and_back_while_the_mover_is_killed() {
     }
     assert_eq!(without_names(contents(&back)), expected);
     assert_eq!(contents(&there), BTreeMap::new());
+}
+
+/// How many jobs of the function wait and run.
+fn gearman_status(sandbox: &Sandbox, url: &str) -> Value {
+    let queues = sandbox.json(&["--url", url, "queues"]);
+    let queue = queues.as_array().unwrap().iter().find(|queue| queue["name"] == "mail").cloned();
+    queue.map_or(Value::Null, |queue| serde_json::json!([queue["waiting"], queue["running"]]))
+}
+
+#[test]
+fn background_jobs_leave_gearmand_while_the_mover_is_killed() {
+    let gearmand = Gearmand::start(&[]);
+    background_jobs_leave(gearmand.port());
+}
+
+#[test]
+fn background_jobs_leave_our_server_over_gearman_while_the_mover_is_killed() {
+    let server = ServerProcess::start(&[]);
+    background_jobs_leave(server.gearman_port());
+}
+
+/// Moves jobs from a Gearman server, with a mover that is killed.
+fn background_jobs_leave(port: u16) {
+    let (jobs, kills) = if std::env::var_os("GEARTRAIN_LONG").is_some() { (20_000, 10) } else { (1_000, 3) };
+    let (sandbox, redis) = (Sandbox::new(), RedisServer::start(&[]));
+    let (from, to) = (format!("gearman://127.0.0.1:{port}"), redis.url());
+    let mut lines = String::new();
+    for number in 0..jobs {
+        let more = if number % 3 == 0 { format!(r#","unique":"u{number}""#) } else { String::new() };
+        let _ = writeln!(lines, r#"{{"klass":"mail","payload":{{"n":{number}}}{more}}}"#);
+    }
+    let file = sandbox.file("jobs.ndjson", &lines);
+    sandbox.run(&["--url", &from, "put", "mail", "--batch", &file]);
+    let dry = sandbox.json(&["move", "--from", &from, "--to", &to, "mail", "--dry-run"]);
+    assert_eq!((&dry["moved"], contents(&to).len()), (&jobs.into(), 0));
+
+    let report = move_with_kills(&sandbox, (&from, &to), &to, jobs, kills);
+    assert_eq!(
+        (&report["stay"], &report["at_least_once"]),
+        (&serde_json::json!([]), &true.into()),
+        "{report}"
+    );
+    let arrived = contents(&to);
+    let payloads: std::collections::BTreeSet<&[u8]> = arrived.values().map(|job| &job.1[..]).collect();
+    assert_eq!((arrived.len(), payloads.len()), (jobs, jobs));
+    assert_eq!(gearman_status(&sandbox, &from), serde_json::json!([0, 0]));
+}
+
+#[test]
+fn a_gearman_job_for_which_a_client_waits_stays_and_is_given_back() {
+    let (sandbox, gearmand, redis) = (Sandbox::new(), Gearmand::start(&[]), RedisServer::start(&[]));
+    let from = format!("gearman://127.0.0.1:{}", gearmand.port());
+    let (_, err, code) = sandbox.try_run(&["move", "--from", &from, "--to", &from, "mail"]);
+    assert_eq!((code, err.contains("name the same queue system")), (2, true), "{err}");
+    sandbox.run(&["--url", &from, "put", "mail", "mail", "background"]);
+    let put = ["--url", &from, "put", "mail", "mail", "foreground", "--wait", "1m"];
+    let waiter = sandbox.command(&put).stdout(Stdio::piped()).spawn().unwrap();
+    until("the client has submitted its job", || {
+        gearman_status(&sandbox, &from) == serde_json::json!([2, 0])
+    });
+    let (out, _, code) = sandbox.try_run(&["move", "--from", &from, "--to", &redis.url(), "mail"]);
+    assert_eq!(code, 1, "{out}");
+    for said in ["1 job moved (1 waiting)", "stays: it has a client that waits for its result"] {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    assert_eq!(waiting(&redis.url()), ["background"]);
+    // The job was given back to the server, whose workers complete it for the client.
+    sandbox.run(&["--url", &from, "work", "mail", "--drain", "--", "cat"]);
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"foreground"[..]));
+    let (_, err, code) =
+        sandbox.try_run(&["move", "--from", "gearman://127.0.0.1:1", "--to", &redis.url(), "mail"]);
+    assert_eq!((code, err.starts_with("geartrain: --from: ")), (3, true), "{err}");
+}
+
+#[test]
+fn a_client_that_joins_a_job_while_it_leaves_is_told_where_it_went() {
+    let (sandbox, gearmand, server) = (Sandbox::new(), Gearmand::start(&[]), ServerProcess::start(&[]));
+    for port in [gearmand.port(), server.gearman_port()] {
+        let from = format!("gearman://127.0.0.1:{port}");
+        let put = ["--url", &from, "put", "mail", "mail", "1", "--unique", "u1"];
+        sandbox.run(&put);
+        let mover = connect(&from);
+        let set = SetAside { jids: vec![Jid::new("mail_+1").unwrap()], to: "redis://new".to_owned() };
+        let aside = pollster::block_on(mover.run(set)).unwrap();
+        assert_eq!((aside.jobs.len(), aside.stay.len()), (1, 0));
+        let mut waiting = sandbox.command(&[&put[..], &["--wait", "1m"]].concat());
+        let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let unique = geartrain::UniqueKey::new("u1").unwrap();
+        let of = StatusOf::Unique(QueueName::new("mail").unwrap(), unique);
+        until("the client has joined the job", || {
+            let status = pollster::block_on(mover.run(Status { of: of.clone() })).unwrap();
+            status.is_some_and(|status| status.attached == 1)
+        });
+        let jids = aside.jobs.into_iter().map(|job| job.jid).collect();
+        let end = EndSetAside { jids, end: TransferEnd::Remove };
+        assert_eq!(pollster::block_on(mover.run(end)).unwrap().ended, 1);
+        let output = waiting.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), told.contains("was moved to redis://new")),
+            (Some(1), true),
+            "{told}"
+        );
+        drop(mover);
+        assert_eq!(gearman_status(&sandbox, &from), serde_json::json!([0, 0]));
+    }
 }
 
 /// Sets jobs aside as a mover does that is killed then.

@@ -6,7 +6,7 @@ use crate::server_process;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use geartrain::{
     Backend, Client, Complete, Error, Event, Get, Holder, Jid, JobResult, Length, QueueName, StateName,
@@ -227,7 +227,7 @@ fn a_password_is_required() {
 }
 
 #[test]
-fn a_public_address_needs_a_password() {
+fn a_public_address_needs_a_password_and_tls() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let (err, code) = try_start(&["--resp", address]).err().expect("it does not start");
         assert_eq!(code, 2, "{err}");
@@ -235,11 +235,13 @@ fn a_public_address_needs_a_password() {
     }
     let sandbox = Sandbox::new();
     let file = sandbox.file("password", "secret");
-    for further in [&["--insecure"][..], &["--password-file", &file]] {
-        let arguments = [&["--resp", "0.0.0.0:0"], further].concat();
-        let mut server = try_start(&arguments).unwrap_or_else(|(err, _)| panic!("{err}"));
-        assert_eq!(server.terminate(), Some(0));
-    }
+    let with_password = ["--resp", "0.0.0.0:0", "--password-file", &file];
+    let (err, code) = try_start(&with_password).err().expect("it does not start");
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("unencrypted") && err.contains("--resp-tls-cert"), "{err}");
+    let mut server =
+        try_start(&["--resp", "0.0.0.0:0", "--insecure"]).unwrap_or_else(|(err, _)| panic!("{err}"));
+    assert_eq!(server.terminate(), Some(0));
 }
 
 #[test]
@@ -262,6 +264,46 @@ fn a_demonstration_runs_sample_jobs() {
     until("a sample job is complete", || jobs("complete") > 0);
     assert!(sandbox.json(&["workers", "--url", &url]).as_array().is_some_and(|workers| !workers.is_empty()));
     assert_eq!(server.terminate(), Some(0));
+}
+
+/// Within 30 seconds, but the test allows for a slow machine.
+#[test]
+fn a_demonstration_shows_every_state() {
+    const STATES: [&str; 7] = ["waiting", "running", "stalled", "scheduled", "depends", "complete", "failed"];
+    let begun = Instant::now();
+    let server = ServerProcess::start(&["--demo"]);
+    let sandbox = Sandbox::new();
+    let url = server.url();
+    let ask = |line: &[&str]| sandbox.json(&[&["--url", &url], line].concat());
+    let has = |filter: &[&str], is_so: fn(&Value) -> bool| {
+        let list = ask(&[&["jobs", "--limit", "200"], filter].concat());
+        list.as_array().is_some_and(|jobs| jobs.iter().any(is_so))
+    };
+    let has_paused = || ask(&["queues"]).as_array().unwrap().iter().any(|queue| queue["paused"] == true);
+    let is_retried = |job: &Value| {
+        let history = job["history"].as_array();
+        history.is_some_and(|entries| entries.iter().any(|entry| entry["reason"] == "retried"))
+    };
+    let mut missing: Vec<&str> = STATES.into_iter().collect();
+    missing.extend(["retried", "progress", "paused", "recurring"]);
+    until("every state was there", || {
+        missing.retain(|state| {
+            let is_seen = match *state {
+                "retried" => {
+                    has(&["--state", "waiting"], is_retried) || has(&["--state", "scheduled"], is_retried)
+                }
+                "progress" => has(&["--state", "running"], |job| !job["progress"].is_null()),
+                "paused" => has_paused(),
+                "recurring" => ask(&["recur", "ls"]).as_array().is_some_and(|list| !list.is_empty()),
+                state => has(&["--state", state], |_| true),
+            };
+            if is_seen {
+                println!("{state}: after {:?}", begun.elapsed());
+            }
+            !is_seen
+        });
+        missing.is_empty()
+    });
 }
 
 #[test]

@@ -60,23 +60,19 @@ struct Service {
 }
 
 impl Service {
+    /// `ExecStart` of the unit of the Debian package, on free ports and in a directory of this test.
     fn start(address: &str, manager: UnixDatagram, scratch: &Scratch) -> Service {
         manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian");
+        let unit = std::fs::read_to_string(packaging.join("geartrain.service")).unwrap();
+        let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/geartrain ")).unwrap();
+        let settings = packaging.join("geartrain.toml");
         let mut command = Command::new(env!("CARGO_BIN_EXE_geartrain"));
-        command.args([
-            "server",
-            "--json",
-            "--resp",
-            "127.0.0.1:0",
-            "--gearman",
-            "off",
-            "--http",
-            "off",
-            "--log",
-            "error",
-            "--data",
-        ]);
-        command.arg(scratch.path().join("data")).env("NOTIFY_SOCKET", address).env("WATCHDOG_USEC", "20000");
+        command.args(start.replace("/etc/geartrain/geartrain.toml", text(&settings)).split(' '));
+        command.arg("--json").env("GEARTRAIN_DATA", scratch.path().join("data"));
+        command.env("GEARTRAIN_RESP", "127.0.0.1:0").env("GEARTRAIN_GEARMAN", "off");
+        command.env("GEARTRAIN_HTTP", "off").env("GEARTRAIN_LOG", "error");
+        command.env("NOTIFY_SOCKET", address).env("WATCHDOG_USEC", "20000");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Service { child: command.spawn().unwrap(), manager }
     }
@@ -127,7 +123,11 @@ fn the_service_manager_learns_of_the_start_the_watchdog_and_the_stop() {
         BufReader::new(service.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("\"ready\":true"), "{line}");
         let pid = service.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let signal =
+            |name: &str| assert!(Command::new("kill").args([name, pid.as_str()]).status().unwrap().success());
+        signal("-HUP"); // ExecReload
+        assert_eq!(service.next(), "WATCHDOG=1");
+        signal("-TERM");
         assert_eq!(service.next_other(), "STOPPING=1");
         assert_eq!(service.child.wait().unwrap().code(), Some(0));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     BackendError, Backup, BackupTarget, Command, Event, Jid, PeriodicTemplate, Pop, PopReply, QueueName,
-    Refusal, Reply, ResultStream, Seconds, Timestamp,
+    Refusal, Reply, ResultStream, Seconds, Timestamp, TimingCounts,
 };
 
 /// A future of a backend: a value, or why the backend did not deliver it.
@@ -103,6 +103,11 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
+    /// What the backend measures of itself. May read a directory.
+    fn measure(&self) -> Measures {
+        Measures::default()
+    }
+
     /// Subscribes to the events from now on.
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>>;
 
@@ -147,6 +152,19 @@ pub trait Backend: Send + Sync + 'static {
         let _ = to;
         unsupported("make a backup")
     }
+}
+
+/// What a backend measures of itself; `None` where it has no such thing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Measures {
+    /// Bytes of its files.
+    pub store_bytes: Option<u64>,
+    /// How long commits took: written, and synced if a sync was due.
+    pub commit: Option<TimingCounts>,
+    /// How long syncs of the log took.
+    pub sync: Option<TimingCounts>,
+    /// How long a Redis took to answer.
+    pub round_trip: Option<TimingCounts>,
 }
 
 /// A program and its version.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{BadName, Count, Jid, Klass, NotFinite, QlessState, QueueName, StateName, WorkerName};
+use crate::{BadName, Count, Jid, Klass, NotFinite, QlessState, QueueName, Role, StateName, WorkerName};
 
 /// The backend refused a command. Nothing failed and nothing changed: the command does not fit the state of
 /// the queue, or its arguments are invalid. [`Unreadable`](Refusal::Unreadable) is the exception.
@@ -173,6 +173,22 @@ pub enum Refusal {
         /// What is wrong with it.
         why: String,
     },
+    /// The caller's role may not do this.
+    #[error("{command} needs the role {needed}, and this access has the role {role}")]
+    Forbidden {
+        /// The command.
+        command: Cow<'static, str>,
+        /// The role that it needs.
+        needed: Role,
+        /// The role of the caller.
+        role: Role,
+    },
+    /// The server changes nothing, for any caller.
+    #[error("this server is read-only: it refuses {command}")]
+    ReadOnly {
+        /// The command.
+        command: Cow<'static, str>,
+    },
 }
 
 impl Refusal {
@@ -204,6 +220,8 @@ impl Refusal {
             Refusal::Backup { .. } => "backup",
             Refusal::TooLarge { .. } => "too-large",
             Refusal::BadArgument { .. } => "bad-argument",
+            Refusal::Forbidden { .. } => "forbidden",
+            Refusal::ReadOnly { .. } => "read-only",
         }
     }
 }

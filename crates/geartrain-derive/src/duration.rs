@@ -39,7 +39,9 @@ pub(crate) fn parse(text: &str, seconds_max: f64) -> Result<Duration, String> {
         seconds
     };
     let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= seconds_max);
-    duration.ok_or_else(|| bad("it is too long"))
+    let duration = duration.ok_or_else(|| bad("it is too long"))?;
+    // What is above zero stays above it.
+    Ok(if seconds > 0.0 { duration.max(Duration::from_nanos(1)) } else { duration })
 }
 
 /// First wait, factor, longest wait and jitter; waits in seconds.

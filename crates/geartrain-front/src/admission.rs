@@ -22,6 +22,31 @@ pub const AUTHENTICATE_WITHIN: Duration = Duration::from_secs(10);
 /// One in so many connections may be unauthenticated.
 const UNAUTHENTICATED_SHARE: usize = 8;
 
+/// A front-end that connections belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrontEnd {
+    /// RESP.
+    Resp,
+    /// Gearman.
+    Gearman,
+    /// HTTP.
+    Http,
+}
+
+impl FrontEnd {
+    /// All of them.
+    pub const ALL: [FrontEnd; 3] = [FrontEnd::Resp, FrontEnd::Gearman, FrontEnd::Http];
+
+    /// Its name in documents and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrontEnd::Resp => "resp",
+            FrontEnd::Gearman => "gearman",
+            FrontEnd::Http => "http",
+        }
+    }
+}
+
 /// Counts connections and refuses those beyond the limit.
 #[derive(Debug)]
 pub struct Admission {
@@ -34,6 +59,7 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Counts {
     connections: usize,
+    by_front_end: [usize; FrontEnd::ALL.len()],
     /// Those that have not authenticated yet, oldest first.
     unauthenticated: BTreeMap<u64, CancellationToken>,
     next: u64,
@@ -46,19 +72,22 @@ pub struct Full {
     pub connections_max: usize,
 }
 
-/// Why a connection that has not authenticated ends.
+/// Why a connection ends that has not authenticated, or has lost its access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evicted {
     /// It took too long.
     Late,
     /// It is the oldest of too many.
     Crowded,
+    /// The access key that it sent is of no use any more.
+    Revoked,
 }
 
 /// The slot of one admitted connection; freed when it is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     admission: Arc<Admission>,
+    front_end: Option<FrontEnd>,
     unauthenticated: Option<Unauthenticated>,
 }
 
@@ -96,7 +125,7 @@ impl Admission {
         }
         counts.connections += 1;
         drop(counts);
-        let mut admitted = Admitted { admission: self.clone(), unauthenticated: None };
+        let mut admitted = Admitted { admission: self.clone(), front_end: None, unauthenticated: None };
         admitted.set_authenticated(!must_authenticate);
         Ok(admitted)
     }
@@ -106,12 +135,26 @@ impl Admission {
         self.connections_max.unwrap_or_else(descriptors::connections_max)
     }
 
+    /// How many connections a front-end has.
+    pub fn connections(&self, of: FrontEnd) -> usize {
+        self.counts().by_front_end[of as usize]
+    }
+
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock()
     }
 }
 
 impl Admitted {
+    /// Counts the connection as one of a front-end.
+    pub fn count_as(&mut self, front_end: FrontEnd) {
+        let mut counts = self.admission.counts();
+        if let Some(before) = self.front_end.replace(front_end) {
+            counts.by_front_end[before as usize] -= 1;
+        }
+        counts.by_front_end[front_end as usize] += 1;
+    }
+
     /// Records whether the connection has authenticated. Losing authentication starts the deadline anew.
     pub fn set_authenticated(&mut self, authenticated: bool) {
         if !authenticated && self.unauthenticated.is_some() {
@@ -159,6 +202,9 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         let mut counts = self.admission.counts();
         counts.connections -= 1;
+        if let Some(front_end) = self.front_end {
+            counts.by_front_end[front_end as usize] -= 1;
+        }
         if let Some(unauthenticated) = &self.unauthenticated {
             counts.unauthenticated.remove(&unauthenticated.number);
         }
@@ -179,6 +225,7 @@ impl std::fmt::Display for Full {
 impl std::fmt::Display for Evicted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Evicted::Revoked => "its access key was removed or changed, or has expired",
             Evicted::Late => "it did not authenticate in time",
             Evicted::Crowded => "it was the oldest of too many connections that had not authenticated",
         })
@@ -194,10 +241,14 @@ mod tests {
     fn connections_beyond_the_limit_are_refused_until_one_ends() {
         let admission = Admission::with_limits(2, AUTHENTICATE_WITHIN);
         let first = admission.admit(false).unwrap();
-        let _second = admission.admit(true).unwrap();
+        let mut second = admission.admit(true).unwrap();
+        second.count_as(FrontEnd::Http);
+        assert_eq!(FrontEnd::ALL.map(|of| admission.connections(of)), [0, 0, 1]);
         assert_eq!(admission.admit(false).unwrap_err(), Full { connections_max: 2 });
         drop(first);
         assert!(admission.admit(false).is_ok());
+        drop(second);
+        assert_eq!(admission.connections(FrontEnd::Http), 0);
     }
 
     #[tokio::test]

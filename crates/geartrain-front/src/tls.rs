@@ -49,19 +49,26 @@ pub struct TlsError {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
+    /// What the protocol is called in a handshake (ALPN); not named, if empty.
+    protocol: &'static [u8],
     config: RwLock<Arc<ServerConfig>>,
 }
 
 impl Tls {
     /// Reads the files.
     pub fn load(files: TlsFiles) -> Result<Arc<Tls>, TlsError> {
-        let config = RwLock::new(config(&files)?);
-        Ok(Arc::new(Tls { files, config }))
+        Tls::load_for(files, b"")
+    }
+
+    /// The same for a protocol that clients may ask for by its ALPN name, such as `http/1.1`.
+    pub fn load_for(files: TlsFiles, protocol: &'static [u8]) -> Result<Arc<Tls>, TlsError> {
+        let config = RwLock::new(config(&files, protocol)?);
+        Ok(Arc::new(Tls { files, protocol, config }))
     }
 
     /// Reads the files again. If one of them is bad, the settings in use stay.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let new = config(&self.files)?;
+        let new = config(&self.files, self.protocol)?;
         *self.config.write() = new;
         Ok(())
     }
@@ -124,7 +131,7 @@ async fn first_byte(stream: &TcpStream) -> io::Result<Option<u8>> {
     Ok((length == 1).then_some(first[0]))
 }
 
-fn config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+fn config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = certificates("the certificate", &files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| bad("the key", &files.key, error))?;
@@ -144,12 +151,15 @@ fn config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
             config.with_client_cert_verifier(verifier)
         }
     };
-    let config = config.with_single_cert(certificates, key).map_err(|error| match error {
+    let mut config = config.with_single_cert(certificates, key).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             bad("the key", &files.key, format_args!("it is not that of {}", files.certificate.display()))
         }
         error => bad("the certificate", &files.certificate, error),
     })?;
+    if !protocol.is_empty() {
+        config.alpn_protocols = vec![protocol.to_vec()];
+    }
     Ok(Arc::new(config))
 }
 

@@ -8,6 +8,7 @@ use geartrain_core::{BackendError, Subscription};
 use geartrain_json::{OperationError, PublishedView};
 use serde_json::Value;
 
+use crate::guard::Access;
 use crate::handlers::{Query, Shared};
 use crate::respond::Reply;
 use crate::sse::{self, Message, Next, Source};
@@ -20,6 +21,7 @@ pub(crate) async fn stream(
     shared: &Arc<Shared>,
     query: &Query,
     headers: &HeaderMap,
+    access: &Access,
 ) -> Result<Reply, OperationError> {
     let (mut after, mut filters) = (None, Vec::new());
     for (name, value) in query {
@@ -38,19 +40,18 @@ pub(crate) async fn stream(
     }
     // A browser that connects again knows better than the URL with which it began.
     let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or("?"));
+    let (last, after) = (last.map(position).transpose()?, after.map(position).transpose()?);
     let subscription = match last.or(after) {
         None => shared.backend.subscribe().await?,
-        Some(position) => {
-            let position = position.parse().map_err(|_| {
-                OperationError::bad_argument(format!(
-                    "{:?} is not a position",
-                    geartrain_json::excerpt(position)
-                ))
-            })?;
-            shared.backend.subscribe_from(position).await?
-        }
+        Some(position) => shared.backend.subscribe_from(position).await?,
     };
-    Ok(sse::respond(Events { subscription, filters }, shared.stop.clone()))
+    Ok(sse::respond(Events { subscription, filters }, shared.stop.clone(), access.revoked.clone()))
+}
+
+fn position(text: &str) -> Result<u64, OperationError> {
+    text.parse().map_err(|_| {
+        OperationError::bad_argument(format!("{:?} is not a position", geartrain_json::excerpt(text)))
+    })
 }
 
 struct Events {

@@ -1,17 +1,23 @@
-//! What a request must pass before it is answered: the host it names, its origin, and its password.
+//! What a request must pass before it is answered: the host it names, its origin, and the key of its sender.
 //!
 //! A web page can make a browser send requests to this machine. Under a name that resolves to it (DNS rebinding)
 //! they look like those of the page's own site, so names other than those of this machine are refused; from
 //! another site they say so.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::http::header::{self, HeaderMap, HeaderName};
 use axum::http::{Method, Uri};
-use geartrain_front::AuthThrottle;
+use geartrain_front::Identity;
 use geartrain_json::OperationError;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::handlers::Shared;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The names that a request may give its host.
 #[derive(Debug, Clone, Default)]
@@ -53,47 +59,79 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// Refuses changes that a page of another site makes a browser send.
+/// Refuses what a page of another site makes a browser send: changes, and reads other than those of a link that is
+/// followed. The page would not see what it reads, but could have backups made or many jobs searched.
 pub(crate) fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), OperationError> {
-    if *method == Method::GET || *method == Method::HEAD {
-        return Ok(());
-    }
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let is_foreign_site = text(FETCH_SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
     let host = text(header::HOST).unwrap_or_default();
     let is_foreign_origin = headers.contains_key(header::ORIGIN)
         && text(header::ORIGIN).and_then(|origin| origin.split_once("://")).is_none_or(|(_, of)| of != host);
-    if is_foreign_site || is_foreign_origin {
+    let is_refused = match *method {
+        Method::GET | Method::HEAD => is_foreign_site && text(FETCH_DEST) != Some("document"),
+        _ => is_foreign_site || is_foreign_origin,
+    };
+    if is_refused {
         let why = "a web page of another site sent this request";
         return Err(OperationError::new("cross-origin", why));
     }
     Ok(())
 }
 
-/// Checks the bearer token of a request, which is the password of the server.
-pub(crate) async fn check_password(
-    password: &str,
-    headers: &HeaderMap,
-    throttle: &AuthThrottle,
-    peer: Option<IpAddr>,
-) -> Result<(), OperationError> {
-    let unauthorized = |why: &str| OperationError {
-        help: Some("send the password of the server as `Authorization: Bearer PASSWORD`".to_owned()),
-        ..OperationError::new("unauthorized", why)
-    };
-    let Some(given) = headers.get(header::AUTHORIZATION) else {
-        return Err(unauthorized("the request has no password"));
-    };
-    let given = given.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default().to_vec();
-    if throttle.attempt(peer, || is_same(&given, password.as_bytes())).await {
-        return Ok(());
-    }
-    Err(unauthorized("the password is wrong"))
+/// Who sends a request, and until when it may.
+pub(crate) struct Access {
+    pub(crate) identity: Arc<Identity>,
+    /// Cancelled when the key or the session ends.
+    pub(crate) revoked: CancellationToken,
 }
 
-/// Compares in a time that does not depend on where they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
+impl Access {
+    fn of(identity: Arc<Identity>) -> Access {
+        Access { revoked: identity.revoked().clone(), identity }
+    }
+}
+
+/// Finds out who sends a request: by its bearer token, or by the session of a browser.
+pub(crate) async fn find_access(
+    shared: &Shared,
+    method: &Method,
+    headers: &HeaderMap,
+    peer: Option<IpAddr>,
+) -> Result<Access, OperationError> {
+    let control = &shared.options.access;
+    if let Some(anonymous) = control.anonymous() {
+        return Ok(Access::of(anonymous));
+    }
+    if let Some(given) = headers.get(header::AUTHORIZATION) {
+        let secret = given.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default();
+        let found = control.authenticate(None, secret, peer).await;
+        return found.map(Access::of).ok_or_else(|| unauthorized("the key or password is wrong"));
+    }
+    match shared.sessions.find(headers, Instant::now()) {
+        Some(session) => {
+            check_page(method, headers)?;
+            Ok(Access { identity: session.identity, revoked: session.ended })
+        }
+        None => Err(unauthorized("the request has no key or password")),
+    }
+}
+
+pub(crate) fn unauthorized(why: &str) -> OperationError {
+    OperationError {
+        help: Some("log in, or send an access key or the password as `Authorization: Bearer KEY`".to_owned()),
+        ..OperationError::new("unauthorized", why)
+    }
+}
+
+/// Refuses changes with a session that do not say which page sends them: browsers do say it, and the cookie is
+/// for browsers only.
+fn check_page(method: &Method, headers: &HeaderMap) -> Result<(), OperationError> {
+    let is_read = *method == Method::GET || *method == Method::HEAD;
+    if is_read || headers.contains_key(header::ORIGIN) || headers.contains_key(FETCH_SITE) {
+        return Ok(());
+    }
+    let why = "a change with a session must name its origin; programs send a key as a bearer token";
+    Err(OperationError::new("cross-origin", why))
 }
 
 #[cfg(test)]
@@ -137,7 +175,23 @@ mod tests {
             (&[("host", "localhost:7410"), ("sec-fetch-site", "same-site")], false),
         ] {
             assert_eq!(check_origin(&Method::POST, &headers(list)).is_ok(), passes, "{list:?}");
-            assert!(check_origin(&Method::GET, &headers(list)).is_ok());
         }
+    }
+
+    #[test]
+    fn reads_from_other_sites_are_those_of_links() {
+        for (site, dest, passes) in [
+            ("cross-site", "document", true),
+            ("cross-site", "image", false),
+            ("cross-site", "iframe", false),
+            ("same-site", "empty", false),
+            ("same-origin", "empty", true),
+            ("none", "document", true),
+        ] {
+            let list = [("host", "localhost:7410"), ("sec-fetch-site", site), ("sec-fetch-dest", dest)];
+            assert_eq!(check_origin(&Method::GET, &headers(&list)).is_ok(), passes, "{site} {dest}");
+        }
+        // No browser, or one that does not tell.
+        assert!(check_origin(&Method::GET, &headers(&[("origin", "http://evil.example")])).is_ok());
     }
 }

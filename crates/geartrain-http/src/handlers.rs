@@ -1,6 +1,5 @@
 //! The router: each route of the table, behind the checks of `guard.rs`.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,62 +7,83 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{RawPathParams, Request};
+use axum::extract::{OriginalUri, Path as AssetPath, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{Method, header};
-use axum::routing::{MethodFilter, MethodRouter};
-use geartrain_core::{Backend, Call, Length, QueueName};
-use geartrain_front::{Admission, AuthThrottle};
-use geartrain_json::{FieldInfo, FieldKind, Object, OperationError, OperationInfo, Outcome, Plan, Queue};
+use axum::http::{HeaderMap, Method, header};
+use axum::routing::{MethodFilter, MethodRouter, get};
+use geartrain_core::{Backend, Call, Clock, Length, QueueName, SystemClock, Timestamp};
+use geartrain_front::{AccessControl, Admission, AuditEvent, Caller, GuardedBackend, Identity};
+use geartrain_json::{
+    FieldInfo, FieldKind, LogRequest, Object, OperationError, OperationInfo, Outcome, Plan, Queue,
+};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::PoppedBody;
-use crate::guard::{self, Hosts};
+use crate::front::PeerAddress;
+use crate::guard::{self, Access, Hosts};
+use crate::history::History;
 use crate::respond::{self, Reply};
 use crate::routes::{Endpoint, ROUTES, Route, field_of};
-use crate::{events, metrics, openapi, result_stream};
+use crate::server_info::{self, Readings};
+use crate::session::Sessions;
+use crate::{archive, dashboard, events, login, metrics, openapi, result_log, result_stream};
 
-/// How long a request body may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the queue may take to answer before the server is not ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reads the result log, and blocks on the disk meanwhile. The document is JSON.
+pub type LogReader = Arc<dyn Fn(&LogRequest) -> Result<String, OperationError> + Send + Sync>;
 
 /// The settings of the API.
 #[derive(Clone)]
 pub struct Options {
-    /// Required of every request, as a bearer token.
-    pub password: Option<String>,
+    /// Who may do what: keys are required as bearer tokens, or of the session of a browser.
+    pub access: Arc<AccessControl>,
     /// Host names that requests may give, besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
+    /// The URL of the queue, without a password, for `/v1/server`.
+    pub url: Option<String>,
+    /// The result log, for `/v1/log`.
+    pub result_log: Option<LogReader>,
     /// The largest request body.
     pub body_bytes_max: usize,
     /// How many connections are accepted.
     pub admission: Arc<Admission>,
     /// How long connections may take to end when the server stops.
     pub drain_timeout: Duration,
+    /// How long the head of a request may take to arrive, and how long a connection may be idle.
+    pub head_timeout: Duration,
+    /// How long the body of a request may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a client may leave a response unread.
+    pub write_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
-            password: None,
+            access: Arc::new(AccessControl::open()),
             hosts: Vec::new(),
+            url: None,
+            result_log: None,
             // A payload of 64 MiB in base64, and more.
             body_bytes_max: 96 << 20,
             admission: Admission::of_process(),
             drain_timeout: Duration::from_secs(5),
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
         }
     }
 }
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the password, because debug output ends up in logs.
         f.debug_struct("Options")
-            .field("has_password", &self.password.is_some())
+            .field("access", &self.access)
             .field("hosts", &self.hosts)
             .field("body_bytes_max", &self.body_bytes_max)
             .finish_non_exhaustive()
@@ -75,19 +95,22 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) options: Options,
     hosts: Hosts,
-    throttle: AuthThrottle,
+    pub(crate) sessions: Sessions,
     /// Ends waits and streams.
     pub(crate) stop: CancellationToken,
     /// Requests that were answered, by the first digit of the status.
     pub(crate) requests: [AtomicU64; 6],
-    pub(crate) openapi: String,
+    pub(crate) history: History,
+    pub(crate) readings: Readings,
+    pub(crate) started: Timestamp,
 }
 
 /// Where a request comes from; none if the router is mounted in another program.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    pub(crate) address: std::net::SocketAddr,
+    pub(crate) address: PeerAddress,
     pub(crate) authenticated: Arc<tokio::sync::Notify>,
+    pub(crate) is_encrypted: bool,
 }
 
 impl Shared {
@@ -96,34 +119,60 @@ impl Shared {
             backend,
             hosts: Hosts { names: options.hosts.clone() },
             options,
-            throttle: AuthThrottle::default(),
+            sessions: Sessions::default(),
             stop,
             requests: Default::default(),
-            openapi: openapi::document(),
+            history: History::default(),
+            readings: Readings::default(),
+            started: SystemClock.now(),
+        }
+    }
+
+    /// Who sends a request, as the backend may be used by it.
+    fn caller(peer: Option<&Peer>, identity: &Arc<Identity>) -> Caller {
+        let from = peer.map_or_else(|| "http".to_owned(), |peer| peer.address.to_string());
+        Caller { identity: identity.clone(), from: from.into(), client: None }
+    }
+
+    /// The backend, as the sender of one request may use it.
+    pub(crate) fn guarded(&self, peer: Option<&Peer>, access: &Access) -> Arc<dyn Backend> {
+        GuardedBackend::of(&self.backend, &self.options.access, Shared::caller(peer, &access.identity))
+    }
+
+    /// Records what is no command: a login, for example.
+    pub(crate) fn record(&self, peer: Option<&Peer>, identity: &Arc<Identity>, action: &'static str) {
+        if let Some(audit) = self.options.access.audit() {
+            let event: AuditEvent = Shared::caller(peer, identity).event(action);
+            audit.record(event);
         }
     }
 
     /// A queue for the operations of one request.
-    pub(crate) fn queue(&self, peer: Option<&Peer>) -> Queue {
-        let caller = peer.map(|peer| peer.address.to_string().into());
+    pub(crate) fn queue(&self, peer: Option<&Peer>, access: &Access) -> Queue {
+        let name = access.identity.name.as_deref();
+        let caller = peer.map(|peer| match name {
+            Some(name) => format!("{name} ({})", peer.address).into(),
+            None => peer.address.to_string().into(),
+        });
         let sleep = |wait| -> Pin<Box<dyn Future<Output = ()> + Send>> { Box::pin(tokio::time::sleep(wait)) };
-        Queue::new(self.backend.clone(), caller, sleep)
+        Queue::new(self.guarded(peer, access), caller, sleep)
     }
 
-    /// Executes an operation. A wait ends when the server stops.
-    async fn execute(&self, queue: &Queue, plan: Plan) -> Outcome {
+    /// Executes an operation. A wait ends when the server stops, or the caller loses its access.
+    async fn execute(&self, queue: &Queue, plan: Plan, access: &Access) -> Outcome {
         if !plan.waits() {
             return queue.execute(plan).await;
         }
-        self.until_stopped(queue.execute(plan)).await
+        self.until_stopped(queue.execute(plan), access).await
     }
 
-    async fn until_stopped(&self, outcome: impl Future<Output = Outcome>) -> Outcome {
+    async fn until_stopped(&self, outcome: impl Future<Output = Outcome>, access: &Access) -> Outcome {
         tokio::select! {
             // First, so that a job that was popped already is not lost.
             biased;
             outcome = outcome => outcome,
             () = self.stop.cancelled() => Err(OperationError::new("unavailable", "the server is stopping")),
+            () = access.revoked.cancelled() => Err(guard::unauthorized("the access has ended")),
         }
     }
 
@@ -140,7 +189,7 @@ impl Shared {
 }
 
 /// A router for a user's own axum program, also under a prefix. Requests are checked as by the server: mount it
-/// with a password, or behind an authentication of the program.
+/// with [access control](Options::access), or behind an authentication of the program.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -175,13 +224,41 @@ pub(crate) fn router_of(shared: Arc<Shared>) -> Router {
             methods.fallback(move |request: Request| refuse(of_path, request, NOT_ALLOWED)),
         );
     }
-    router.fallback(move |request: Request| refuse(shared, request, NOT_FOUND))
+    add_pages(router, &shared).fallback(move |request: Request| refuse(shared, request, NOT_FOUND))
+}
+
+/// The dashboard, which needs no key: what it shows comes from the API.
+fn add_pages(router: Router, shared: &Arc<Shared>) -> Router {
+    let (root, files) = (shared.clone(), shared.clone());
+    router
+        .route(
+            "/",
+            get(move |OriginalUri(uri): OriginalUri, request: Request| {
+                page(root, request, move |headers| dashboard::index(uri.path(), headers))
+            }),
+        )
+        .route(
+            "/assets/{version}/{*name}",
+            get(move |AssetPath((version, name)): AssetPath<(String, String)>, request: Request| {
+                page(files, request, move |headers| dashboard::asset(&version, &name, headers))
+            }),
+        )
+}
+
+async fn page(shared: Arc<Shared>, request: Request, answer: impl FnOnce(&HeaderMap) -> Reply) -> Reply {
+    let (parts, _) = request.into_parts();
+    let reply = match check(&shared, &parts, false).await {
+        Ok(()) => answer(&parts.headers),
+        Err(error) => respond::error(&error),
+    };
+    count(&shared, reply)
 }
 
 fn filter(method: &str) -> MethodFilter {
     match method {
         "POST" => MethodFilter::POST,
         "PUT" => MethodFilter::PUT,
+        "PATCH" => MethodFilter::PATCH,
         "DELETE" => MethodFilter::DELETE,
         _ => MethodFilter::GET,
     }
@@ -212,17 +289,34 @@ fn count(shared: &Shared, reply: Reply) -> Reply {
     reply
 }
 
-async fn check(shared: &Shared, request: &Parts, needs_password: bool) -> Result<(), OperationError> {
+/// Checks a request that needs no caller, or one that does.
+async fn check(shared: &Shared, request: &Parts, needs_access: bool) -> Result<(), OperationError> {
+    match needs_access {
+        true => authorize(shared, request).await.map(drop),
+        false => check_site(shared, request),
+    }
+}
+
+fn check_site(shared: &Shared, request: &Parts) -> Result<(), OperationError> {
     shared.hosts.check(&request.headers, &request.uri)?;
-    guard::check_origin(&request.method, &request.headers)?;
-    let Some(password) = shared.options.password.as_deref().filter(|_| needs_password) else { return Ok(()) };
+    guard::check_origin(&request.method, &request.headers)
+}
+
+/// Checks a request, and finds out who sends it.
+async fn authorize(shared: &Shared, request: &Parts) -> Result<Access, OperationError> {
+    check_site(shared, request)?;
     let peer = request.extensions.get::<Peer>();
-    let ip: Option<IpAddr> = peer.map(|peer| peer.address.ip());
-    guard::check_password(password, &request.headers, &shared.throttle, ip).await?;
+    let access = guard::find_access(
+        shared,
+        &request.method,
+        &request.headers,
+        peer.and_then(|peer| peer.address.ip()),
+    )
+    .await?;
     if let Some(peer) = peer {
         peer.authenticated.notify_one();
     }
-    Ok(())
+    Ok(access)
 }
 
 async fn handle(shared: Arc<Shared>, route: &'static Route, path: PathParams, request: Request) -> Reply {
@@ -239,13 +333,20 @@ async fn answer(
     path: PathParams,
     request: Request,
 ) -> Result<Reply, OperationError> {
-    // These tell nothing about the queue.
-    let is_open = matches!(route.endpoint, Endpoint::Health | Endpoint::Ready | Endpoint::OpenApi);
     let (parts, body) = request.into_parts();
-    check(shared, &parts, !is_open).await?;
+    let Some(needed) = route.endpoint.access() else {
+        check_site(shared, &parts)?;
+        return answer_anyone(shared, route.endpoint, &parts, body).await;
+    };
+    let access = authorize(shared, &parts).await?;
+    // A backup is refused, and the refusal recorded, by the backend.
+    if needed > access.identity.role && !matches!(route.endpoint, Endpoint::Backup) {
+        return Err(login::forbidden(route.endpoint.name(), needed, access.identity.role));
+    }
+    let access = &access;
     let bad_path = |_| OperationError::bad_argument("the path is not UTF-8 text when it is decoded");
     let path = path.map_err(bad_path)?;
-    let queue = shared.queue(parts.extensions.get::<Peer>());
+    let queue = shared.queue(parts.extensions.get::<Peer>(), access);
     let query = read_query(parts.uri.query().unwrap_or_default())?;
     match route.endpoint {
         Endpoint::Operation(name) => {
@@ -264,35 +365,82 @@ async fn answer(
                 }
             }
             let plan = operation.read(&fields, &queue.times())?;
-            Ok(shared.document(shared.execute(&queue, plan).await))
+            Ok(shared.document(shared.execute(&queue, plan, access).await))
         }
         Endpoint::Batch => {
             let body = read_body(shared, &parts, body).await?;
             let batch = geartrain_json::Request::read(&body, &queue.times())?;
             let waits = batch.waits();
             let outcome = batch.execute(&queue);
-            Ok(shared.document(if waits { shared.until_stopped(outcome).await } else { outcome.await }))
+            Ok(shared.document(if waits {
+                shared.until_stopped(outcome, access).await
+            } else {
+                outcome.await
+            }))
         }
         Endpoint::Events if wants_stream(&parts.headers) => {
-            events::stream(shared, &query, &parts.headers).await
+            events::stream(shared, &query, &parts.headers, access).await
         }
         Endpoint::Events => {
             let operation = OperationInfo::find("events")
                 .ok_or_else(|| OperationError::new("not-found", "no operation"))?;
-            let mut fields = Object::default();
-            let of_query: Vec<&FieldInfo> = operation.fields.iter().collect();
-            add_query(&mut fields, &of_query, &query)?;
-            let plan = operation.read(&fields, &queue.times())?;
-            Ok(shared.document(shared.execute(&queue, plan).await))
+            let plan = operation.read(&fields_of(route, &query)?, &queue.times())?;
+            Ok(shared.document(shared.execute(&queue, plan, access).await))
+        }
+        Endpoint::History => {
+            History::ensure_sampled(shared);
+            respond::view(&shared.history.view(&fields_of(route, &query)?, queue.now())?)
+        }
+        Endpoint::Server => {
+            fields_of(route, &query)?;
+            respond::view(&server_info::view(shared).await?)
+        }
+        Endpoint::Log => {
+            let request = LogRequest::read(&fields_of(route, &query)?, &queue.times())?;
+            result_log::read(shared, request).await
+        }
+        Endpoint::LogSize => {
+            fields_of(route, &query)?;
+            result_log::read(shared, LogRequest::Size).await
+        }
+        Endpoint::Backup => {
+            fields_of(route, &query)?;
+            archive::download(shared, queue.backend(), access).await
         }
         Endpoint::ResultStream => {
             let jid = path.iter().find(|(name, _)| *name == "jid").map(|(_, jid)| jid).unwrap_or_default();
-            result_stream::stream(shared, &queue, jid).await
+            fields_of(route, &query)?;
+            result_stream::stream(shared, &queue, jid, access).await
         }
-        Endpoint::Metrics => metrics::render(shared).await,
-        Endpoint::OpenApi => Ok(respond::json(shared.openapi.clone())),
+        Endpoint::Metrics => {
+            fields_of(route, &query)?;
+            metrics::render(shared).await
+        }
+        Endpoint::WhoAmI => login::whoami(shared, access),
+        Endpoint::Audit => login::audit(shared, &fields_of(route, &query)?).await,
+        open => answer_anyone(shared, open, &parts, body).await,
+    }
+}
+
+/// Answers what tells nothing about the queue, and so needs no key.
+async fn answer_anyone(
+    shared: &Arc<Shared>,
+    endpoint: Endpoint,
+    parts: &Parts,
+    body: Body,
+) -> Result<Reply, OperationError> {
+    match endpoint {
+        Endpoint::OpenApi => {
+            Ok(respond::json(openapi::document(shared.options.access.is_required()).to_owned()))
+        }
         Endpoint::Health => Ok(respond::json(r#"{"status":"ok"}"#)),
-        Endpoint::Ready => ready(shared).await,
+        Endpoint::LogInPage => Ok(dashboard::login(&parts.headers)),
+        Endpoint::LogIn => {
+            let form = read_bytes(shared, body, login::FORM_BYTES_MAX).await?;
+            login::log_in(shared, parts, &form).await
+        }
+        Endpoint::LogOut => Ok(login::log_out(shared, parts)),
+        _ => ready(shared).await,
     }
 }
 
@@ -307,25 +455,14 @@ async fn ready(shared: &Shared) -> Result<Reply, OperationError> {
     }
 }
 
-fn wants_stream(headers: &axum::http::HeaderMap) -> bool {
+fn wants_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     accept.contains("text/event-stream")
 }
 
 /// Reads the body, which must be JSON if there is one: a page of another site cannot send that type unasked.
 async fn read_body(shared: &Shared, parts: &Parts, body: Body) -> Result<Bytes, OperationError> {
-    let max = shared.options.body_bytes_max;
-    let read = Limited::new(body, max).collect();
-    let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(OperationError::new("too-large", format!("the body has more than {max} bytes")));
-        }
-        Ok(Err(error)) => {
-            return Err(OperationError::new("bad-json", format!("the body cannot be read: {error}")));
-        }
-        Err(_) => return Err(OperationError::new("slow-request", "the body did not arrive in time")),
-    };
+    let body = read_bytes(shared, body, shared.options.body_bytes_max).await?;
     let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
     if body.is_empty() {
         return Ok(body);
@@ -344,6 +481,18 @@ async fn read_body(shared: &Shared, parts: &Parts, body: Body) -> Result<Bytes, 
     Ok(body)
 }
 
+async fn read_bytes(shared: &Shared, body: Body, max: usize) -> Result<Bytes, OperationError> {
+    let read = Limited::new(body, max).collect();
+    match tokio::time::timeout(shared.options.body_timeout, read).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(OperationError::new("too-large", format!("the body has more than {max} bytes")))
+        }
+        Ok(Err(error)) => Err(OperationError::new("bad-json", format!("the body cannot be read: {error}"))),
+        Err(_) => Err(OperationError::new("slow-request", "the body did not arrive in time")),
+    }
+}
+
 /// The names and values of a query, decoded.
 pub(crate) type Query = Vec<(String, String)>;
 
@@ -358,6 +507,14 @@ fn read_query(query: &str) -> Result<Query, OperationError> {
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .map(|(name, value)| Ok((decode(name)?, decode(value)?)))
         .collect()
+}
+
+/// The query of an endpoint that is no operation.
+fn fields_of(route: &Route, query: &Query) -> Result<Object<'static>, OperationError> {
+    let known: Vec<&'static FieldInfo> = route.endpoint.fields().iter().collect();
+    let mut fields = Object::default();
+    add_query(&mut fields, &known, query)?;
+    Ok(fields)
 }
 
 /// Adds the fields of a query. A list is a field that is there several times.
@@ -387,7 +544,7 @@ fn add_query<'a>(
 /// The JSON of a field that is given as text.
 fn value_of(field: &FieldInfo, values: &[&str]) -> Result<Box<RawValue>, OperationError> {
     let [value] = values else {
-        if field.kind == FieldKind::Texts {
+        if matches!(field.kind, FieldKind::Names(_)) {
             return raw(&serde_json::json!(values).to_string());
         }
         let why = format!("`{}` is there {} times", field.name, values.len());
@@ -395,22 +552,32 @@ fn value_of(field: &FieldInfo, values: &[&str]) -> Result<Box<RawValue>, Operati
     };
     let quoted = || serde_json::json!(value).to_string();
     raw(&match field.kind {
-        FieldKind::Texts => serde_json::json!(values).to_string(),
-        FieldKind::Text | FieldKind::Time => quoted(),
-        FieldKind::Number | FieldKind::Whole | FieldKind::Flag => {
+        FieldKind::Names(_) => serde_json::json!(values).to_string(),
+        FieldKind::Number | FieldKind::Whole(..) | FieldKind::Flag | FieldKind::Backlog => {
             match serde_json::from_str::<&RawValue>(value) {
                 // What is no number is refused as a text.
                 Ok(json) if !json.get().starts_with('"') && json.get() != "null" => json.get().to_owned(),
                 _ => quoted(),
             }
         }
-        FieldKind::Duration => match *value {
-            "true" | "false" => (*value).to_owned(),
-            _ => quoted(),
-        },
-        // A word needs no quotes.
-        FieldKind::Json | FieldKind::Objects if !value.starts_with(['{', '[', '"']) => quoted(),
-        FieldKind::Json | FieldKind::Objects => (*value).to_owned(),
+        FieldKind::Retention if matches!(*value, "true" | "false") => (*value).to_owned(),
+        // Also a number with an exponent.
+        FieldKind::Duration | FieldKind::Span | FieldKind::Interval | FieldKind::Retention
+            if serde_json::from_str::<f64>(value).is_ok() =>
+        {
+            (*value).to_owned()
+        }
+        FieldKind::Json
+        | FieldKind::Object
+        | FieldKind::UniqueKey
+        | FieldKind::Levels
+        | FieldKind::Capabilities
+            // A word needs no quotes.
+            if value.starts_with(['{', '[', '"']) =>
+        {
+            (*value).to_owned()
+        }
+        _ => quoted(),
     })
 }
 

@@ -13,14 +13,14 @@ pub(crate) fn status(code: &str) -> StatusCode {
         "bad-json" | "bad-argument" | "unknown-field" | "repeated-field" | "missing-field"
         | "unknown-operation" | "not-json" | "cursor-ahead" => StatusCode::BAD_REQUEST,
         "unauthorized" => StatusCode::UNAUTHORIZED,
-        "bad-host" | "cross-origin" => StatusCode::FORBIDDEN,
-        "not-found" | "no-such-job" | "no-such-recurring" | "no-such-option" | "no-result"
-        | "not-unfinished" => StatusCode::NOT_FOUND,
+        "bad-host" | "cross-origin" | "forbidden" | "read-only" => StatusCode::FORBIDDEN,
+        "not-found" | "no-result-log" | "no-such-job" | "no-such-recurring" | "no-such-option"
+        | "no-result" | "not-unfinished" => StatusCode::NOT_FOUND,
         "method-not-allowed" => StatusCode::METHOD_NOT_ALLOWED,
         "slow-request" => StatusCode::REQUEST_TIMEOUT,
         "cursor-too-old" => StatusCode::GONE,
         "too-large" => StatusCode::PAYLOAD_TOO_LARGE,
-        "not-json-content" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "not-json-content" | "not-form-content" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported" => StatusCode::UNPROCESSABLE_ENTITY,
         "queue-full" => StatusCode::TOO_MANY_REQUESTS,
         "unreadable" => StatusCode::INTERNAL_SERVER_ERROR,
@@ -41,6 +41,13 @@ pub(crate) fn error(error: &OperationError) -> Reply {
 
 pub(crate) fn json(body: impl Into<Body>) -> Reply {
     with_type(StatusCode::OK, "application/json", body)
+}
+
+/// A document of a value.
+pub(crate) fn view(value: &impl serde::Serialize) -> Result<Reply, OperationError> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| OperationError::new("unavailable", format!("the reply cannot be shown: {error}")))?;
+    Ok(json(text))
 }
 
 pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Reply {

@@ -9,12 +9,18 @@ use geartrain_core::{
 };
 use geartrain_json::{OperationError, ProgressView, Queue, StoredResultView, payload, random_stream};
 
+use crate::guard::Access;
 use crate::handlers::Shared;
 use crate::respond::Reply;
 use crate::sse::{self, Message, Next, Source};
 
 /// Attaches to a job and streams what its waiting clients get.
-pub(crate) async fn stream(shared: &Arc<Shared>, queue: &Queue, jid: &str) -> Result<Reply, OperationError> {
+pub(crate) async fn stream(
+    shared: &Arc<Shared>,
+    queue: &Queue,
+    jid: &str,
+    access: &Access,
+) -> Result<Reply, OperationError> {
     let jid = Jid::new(jid)?;
     let stream_id = random_stream();
     let stream = shared.backend.open_result_stream(stream_id).await?;
@@ -38,7 +44,7 @@ pub(crate) async fn stream(shared: &Arc<Shared>, queue: &Queue, jid: &str) -> Re
             ));
         }
     };
-    Ok(sse::respond(source, shared.stop.clone()))
+    Ok(sse::respond(source, shared.stop.clone(), access.revoked.clone()))
 }
 
 async fn execute(backend: &dyn Backend, call: Call) -> Result<CommandReply, OperationError> {

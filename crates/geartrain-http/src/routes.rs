@@ -1,6 +1,9 @@
 //! The routes: a table of methods, paths and operations. Parameters of paths are fields of the operation.
 
-use geartrain_json::{FieldInfo, FieldKind, OperationInfo};
+use geartrain_core::Role;
+use geartrain_json::{FieldInfo, FieldKind, Need, OperationInfo, Reach};
+
+use crate::{history, login};
 
 /// A route, and what answers it.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +24,66 @@ pub(crate) enum Endpoint {
     Events,
     /// The result stream of a job, as SSE.
     ResultStream,
+    /// Rates and depths of queues over the last day.
+    History,
+    /// The server itself.
+    Server,
+    /// The result log.
+    Log,
+    /// How large it is.
+    LogSize,
+    /// A backup as a tar archive.
+    Backup,
     Metrics,
     OpenApi,
     /// The process answers.
     Health,
     /// The queue answers.
     Ready,
+    /// Who asks.
+    WhoAmI,
+    /// The audit log.
+    Audit,
+    /// The login page.
+    LogInPage,
+    /// Its form.
+    LogIn,
+    LogOut,
+}
+
+impl Endpoint {
+    /// The role that a caller needs at least; none if no key is needed, because it tells nothing about the
+    /// queue. An operation has a role of its own besides.
+    pub(crate) fn access(self) -> Option<Role> {
+        match self {
+            Endpoint::Operation(_)
+            | Endpoint::Batch
+            | Endpoint::Events
+            | Endpoint::ResultStream
+            | Endpoint::History
+            | Endpoint::Server
+            | Endpoint::Log
+            | Endpoint::LogSize
+            | Endpoint::Metrics
+            | Endpoint::WhoAmI => Some(Role::Viewer),
+            Endpoint::Audit | Endpoint::Backup => Some(Role::Admin),
+            Endpoint::OpenApi
+            | Endpoint::Health
+            | Endpoint::Ready
+            | Endpoint::LogInPage
+            | Endpoint::LogIn
+            | Endpoint::LogOut => None,
+        }
+    }
+
+    /// Its name in a refusal.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Endpoint::Operation(name) => name,
+            Endpoint::Audit => "the audit log",
+            _ => "this",
+        }
+    }
 }
 
 const fn operation(method: &'static str, path: &'static str, name: &'static str) -> Route {
@@ -99,6 +156,7 @@ pub(crate) const ROUTES: &[Route] = &[
     operation("GET", "/v1/schedules", "recurring"),
     operation("POST", "/v1/schedules", "recur"),
     operation("GET", "/v1/schedules/{jid}", "recurring"),
+    operation("PATCH", "/v1/schedules/{jid}", "recur-edit"),
     operation("DELETE", "/v1/schedules/{jid}", "unrecur"),
     operation("POST", "/v1/schedules/{jid}/pause", "recur-pause"),
     operation("POST", "/v1/schedules/{jid}/resume", "recur-resume"),
@@ -108,14 +166,42 @@ pub(crate) const ROUTES: &[Route] = &[
     operation("PUT", "/v1/options/{key}", "set-config"),
     operation("DELETE", "/v1/options/{key}", "unset-config"),
     get("/v1/events", Endpoint::Events),
+    get("/v1/whoami", Endpoint::WhoAmI),
+    get("/v1/audit", Endpoint::Audit),
+    get("/login", Endpoint::LogInPage),
+    Route { method: "POST", path: "/login", endpoint: Endpoint::LogIn },
+    Route { method: "POST", path: "/logout", endpoint: Endpoint::LogOut },
+    get("/v1/history", Endpoint::History),
+    get("/v1/server", Endpoint::Server),
+    get("/v1/log", Endpoint::Log),
+    get("/v1/log/size", Endpoint::LogSize),
+    get("/v1/backup", Endpoint::Backup),
     get("/metrics", Endpoint::Metrics),
     get("/openapi.json", Endpoint::OpenApi),
     get("/healthz", Endpoint::Health),
     get("/readyz", Endpoint::Ready),
 ];
 
-/// What `GET` may not change: the limits of a queue are shown and set by one operation.
-const READ_ONLY: &[(&str, &[&str])] = &[("limits", &["queue"])];
+impl Endpoint {
+    /// The fields of the query, of an endpoint that is no operation.
+    pub(crate) fn fields(self) -> &'static [FieldInfo] {
+        match self {
+            Endpoint::Events => OperationInfo::find("events").map_or(&[], |events| events.fields),
+            Endpoint::History => history::FIELDS,
+            Endpoint::Log => geartrain_json::LOG_FIELDS,
+            Endpoint::Audit => login::AUDIT_FIELDS,
+            _ => &[],
+        }
+    }
+}
+
+/// Fields that their operation has, and a route does not: its method only reads, or its path says what is meant.
+const NOT_OF_ROUTE: &[(&str, &str, &[&str])] = &[
+    ("GET", "/v1/queues/{queue}/limits", &["max", "by_priority", "rate", "max_concurrency", "none"]),
+    ("GET", "/v1/queues/{queue}/status", &["jid"]),
+    ("GET", "/v1/jobs/{jid}/status", &["queue"]),
+    ("GET", "/v1/schedules", &["jid"]),
+];
 
 impl Route {
     /// The names of the parameters in the path.
@@ -125,11 +211,21 @@ impl Route {
 
     /// The fields of its operation that the query and the body may have.
     pub(crate) fn fields(&self, of: &'static OperationInfo) -> Vec<&'static FieldInfo> {
-        let from_path: Vec<&str> =
-            self.parameters().filter_map(|name| Some(field_of(of, name)?.name)).collect();
-        let read_only = READ_ONLY.iter().find(|(name, _)| *name == of.name && self.method == "GET");
-        let is_allowed = |name: &str| read_only.is_none_or(|(_, fields)| fields.contains(&name));
-        of.fields.iter().filter(|field| !from_path.contains(&field.name) && is_allowed(field.name)).collect()
+        let from_path: Vec<&FieldInfo> = self.parameters().filter_map(|name| field_of(of, name)).collect();
+        // One way to say what is meant, where the operation has several.
+        let needs_one = |need: Need| matches!(need, Need::ExactlyOne | Need::AtMostOne);
+        let is_chosen = from_path.iter().any(|field| needs_one(field.need));
+        let is_bulk = self.path.starts_with("/v1/bulk/");
+        let not_here =
+            NOT_OF_ROUTE.iter().find(|(method, path, _)| (*method, *path) == (self.method, self.path));
+        let is_here = |field: &&FieldInfo| {
+            let is_settled = is_chosen && needs_one(field.need);
+            !from_path.contains(field)
+                && !is_settled
+                && field.reach != if is_bulk { Reach::One } else { Reach::Many }
+                && not_here.is_none_or(|(_, _, fields)| !fields.contains(&field.name))
+        };
+        of.fields.iter().filter(is_here).collect()
     }
 }
 
@@ -137,7 +233,7 @@ impl Route {
 pub(crate) fn field_of(operation: &'static OperationInfo, parameter: &str) -> Option<&'static FieldInfo> {
     let field = |name: &str| operation.fields.iter().find(|field| field.name == name);
     field(parameter)
-        .or_else(|| field(&format!("{parameter}s")).filter(|field| field.kind == FieldKind::Texts))
+        .or_else(|| field(&format!("{parameter}s")).filter(|field| matches!(field.kind, FieldKind::Names(_))))
 }
 
 #[cfg(test)]

@@ -49,20 +49,23 @@ pub(crate) trait Source: Send + 'static {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Next> + Send + '_>>;
 }
 
-/// A response that streams messages until the source or the server ends.
-pub(crate) fn respond(source: impl Source, stop: CancellationToken) -> Reply {
+/// A response that streams messages until the source, the server or the access of the caller ends.
+pub(crate) fn respond(source: impl Source, stop: CancellationToken, revoked: CancellationToken) -> Reply {
     let begin = stream::once(std::future::ready(Ok(Bytes::from_static(b"retry: 2000\n\n"))));
-    let messages = stream::unfold(Some((source, stop)), |state| async move {
-        let (mut source, stop) = state?;
+    let messages = stream::unfold(Some((source, stop, revoked)), |state| async move {
+        let (mut source, stop, revoked) = state?;
         let next = tokio::select! {
             next = skip(&mut source) => next,
             () = tokio::time::sleep(SILENCE_MAX) => {
-                return Some((Ok(Bytes::from_static(b":\n\n")), Some((source, stop))));
+                return Some((Ok(Bytes::from_static(b":\n\n")), Some((source, stop, revoked))));
             }
             () = stop.cancelled() => return None,
+            () = revoked.cancelled() => return None,
         };
         match next {
-            Next::Message(message) => Some((Ok::<_, Infallible>(message.encode()), Some((source, stop)))),
+            Next::Message(message) => {
+                Some((Ok::<_, Infallible>(message.encode()), Some((source, stop, revoked))))
+            }
             Next::Last(message) => Some((Ok(message.encode()), None)),
             Next::Skip | Next::End => None,
         }

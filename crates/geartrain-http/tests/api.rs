@@ -1,6 +1,6 @@
 //! Resources, batches, long polls, metrics and the OpenAPI description.
 
-use geartrain_core::{Backend, Call, Get, Jid, Reply};
+use geartrain_core::{Call, Get, Jid, Reply};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
@@ -55,8 +55,13 @@ async fn resources_are_listed_and_changed() {
     assert_eq!(server.ask("DELETE", "/v1/options/heartbeat", "").await["value"], "60");
     let recur = r#"{"queue":"q","klass":"k","cron":"0 9 * * mon-fri","jid":"r1"}"#;
     assert_eq!(server.ask("POST", "/v1/schedules", recur).await["outcome"], "recurring");
-    assert_eq!(server.ask("GET", "/v1/schedules", "").await[0]["jid"], "r1");
-    assert_eq!(server.ask("POST", "/v1/schedules/r1/pause", "").await["paused"], true);
+    let listed = server.ask("GET", "/v1/schedules", "").await;
+    let runs: Vec<f64> =
+        listed[0]["next_runs"].as_array().unwrap().iter().map(|run| run.as_f64().unwrap()).collect();
+    assert_eq!((&listed[0]["jid"], &listed[0]["next"]), (&json!("r1"), &json!(runs[0] as u64)));
+    assert!(runs.len() == 5 && runs.is_sorted(), "{runs:?}");
+    let paused = server.ask("POST", "/v1/schedules/r1/pause", "").await;
+    assert_eq!((&paused["paused"], &paused["next_runs"]), (&json!(true), &json!([])));
     assert_eq!(server.ask("DELETE", "/v1/schedules/r1", "").await, json!({ "removed": ["r1"] }));
     let can = r#"{"can":[{"queue":"mail"}]}"#;
     assert_eq!(server.ask("POST", "/v1/workers/w1/announce", can).await["can"][0]["queue"], "mail");
@@ -122,6 +127,20 @@ async fn a_client_that_closes_while_it_waits_gets_no_job() {
         Ok(Reply::Get(Some(job))) => assert_eq!(job.remaining, 5),
         other => panic!("{other:?}"),
     }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn jobs_of_a_batch_that_is_given_up_during_a_wait_are_released() {
+    let server = Server::start().await;
+    server.ask("POST", "/v1/queues/q/jobs", r#"{"klass":"k","jid":"j1"}"#).await;
+    let batch =
+        br#"[{"pop":{"queue":"q","worker":"w1"}},{"pop":{"queue":"empty","worker":"w2","wait":"1h"}}]"#;
+    let gone = server.open("POST", "/v1/batch", "Content-Type: application/json\r\n", batch).await;
+    while server.ask("GET", "/v1/jobs/j1", "").await["state"] != "running" {}
+    drop(gone);
+    let popped = server.ask("POST", "/v1/queues/q/pop", r#"{"worker":"w3","wait":"30s"}"#).await;
+    assert_eq!(popped[0]["jid"], "j1");
     server.end().await;
 }
 

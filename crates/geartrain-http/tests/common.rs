@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use geartrain_core::{Backend, SystemClock};
 use geartrain_http::{Front, Options};
-use geartrain_store::StoreBackend;
+use geartrain_store::{StoreBackend, StoreOptions};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) backend: Arc<StoreBackend>,
+    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -25,10 +25,13 @@ impl Server {
     }
 
     pub(crate) async fn with(options: Options) -> Server {
-        let backend = Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap());
+        Server::over(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock)).unwrap()), options).await
+    }
+
+    pub(crate) async fn over(backend: Arc<dyn Backend>, options: Options) -> Server {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let front = Front::new(backend.clone() as Arc<dyn Backend>, options, stop.clone());
+        let front = Front::new(backend.clone(), options, stop.clone());
         let task = tokio::spawn(async move { front.serve_tcp(listener).await });
         Server { address, backend, stop, task }
     }
@@ -77,6 +80,30 @@ impl Server {
     }
 }
 
+/// A queue that is stored in a directory.
+pub(crate) fn stored(directory: &std::path::Path) -> Arc<dyn Backend> {
+    Arc::new(StoreBackend::open(directory, StoreOptions::default(), Arc::new(SystemClock)).unwrap())
+}
+
+/// A directory that is removed when the test ends.
+pub(crate) struct Directory(std::path::PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Directory {
+        Directory(std::env::temp_dir().join(format!("geartrain-http-{name}-{}", std::process::id())))
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -118,6 +145,15 @@ impl Messages {
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(head.to_ascii_lowercase().contains("content-type: text/event-stream"), "{head}");
         messages
+    }
+
+    /// Reads until the stream ends; panics if a message comes.
+    pub(crate) async fn ended(&mut self) {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = self.stream.read(&mut bytes).await {
+            let text = String::from_utf8_lossy(&bytes[..length]);
+            assert!(!text.contains("data: "), "{text}");
+        }
     }
 
     async fn until(&mut self, end: &str) -> String {

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod access;
 mod api;
+mod browser;
 mod common;
 mod guard;
 mod malformed;
+mod schemas;
+mod server;
 mod streams;

@@ -1,12 +1,13 @@
 //! What is left of a cancelled job, as JSON.
 
 use geartrain_core::Tombstone;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::number::Number;
 
 /// What is left of a cancelled job.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TombstoneView {
     jid: String,
     state: &'static str,

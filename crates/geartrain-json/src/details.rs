@@ -1,6 +1,7 @@
 //! The details of a job beyond Qless as JSON: put options, progress, crashes.
 
 use geartrain_core::{Backoff, JobDetails, OnEnd, OrphanPolicy, Progressed};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use crate::number::Number;
 use crate::payload::bytes_to_json;
 
 /// The details of a job beyond Qless.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct JobDetailsView {
     unique: Option<Value>,
     submissions: u64,
@@ -58,7 +59,7 @@ impl JobDetailsView {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct BackoffView {
     first: Number,
     factor: Number,
@@ -74,7 +75,7 @@ impl BackoffView {
 }
 
 /// The progress of an attempt.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ProgressView {
     part: u64,
     whole: u64,

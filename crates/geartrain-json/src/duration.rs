@@ -39,7 +39,9 @@ const TOO_LONG: &str = "it is longer than a hundred years";
 
 /// None if the number is negative, not finite, or longer than the longest delay.
 pub fn from_seconds(seconds: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= DELAY_MAX.get())
+    let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= DELAY_MAX.get())?;
+    // What is above zero stays above it.
+    Some(if seconds > 0.0 { duration.max(Duration::from_nanos(1)) } else { duration })
 }
 
 /// Formats a duration with its two largest units, so that `parse` can read it again.

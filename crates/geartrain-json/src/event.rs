@@ -1,13 +1,14 @@
 //! Events as JSON.
 
 use geartrain_core::{Event, FailedBy, Milestone, PositionedEvent, Timestamp};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::details::ProgressView;
 use crate::number::Number;
 
 /// A published event.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PublishedView {
     /// A string, because many JSON parsers read numbers as doubles, and positions grow large.
     position: String,
@@ -34,7 +35,7 @@ impl PublishedView {
 }
 
 /// An event, with the keys that its kind has.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum EventView {
     Put {

@@ -1,6 +1,7 @@
 //! Jobs as JSON: a job with its history, and a popped job with its lock.
 
 use geartrain_core::{Failure, HistoryEntry, HistoryEvent, Job, JobState, Lock, Popped, Timestamp};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -9,7 +10,7 @@ use crate::number::{Number, texts};
 use crate::payload;
 
 /// A job, with its history.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct JobView {
     jid: String,
     klass: String,
@@ -19,6 +20,7 @@ pub struct JobView {
     priority: Number,
     retries: u32,
     remaining: i64,
+    #[schemars(with = "serde_json::Value")]
     payload: Box<RawValue>,
     tags: Vec<String>,
     tracked: bool,
@@ -77,7 +79,7 @@ pub fn is_stalled(job: &Job, now: Timestamp) -> bool {
     matches!(&job.state, JobState::Running { lock } if lock.expires <= now)
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct LockView {
     worker: String,
     token: String,
@@ -94,7 +96,7 @@ impl LockView {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct FailureView {
     group: String,
     message: String,
@@ -113,7 +115,7 @@ impl FailureView {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct HistoryView {
     when: Number,
     #[serde(flatten)]
@@ -121,7 +123,7 @@ struct HistoryView {
 }
 
 /// A history entry, with the keys that its kind has.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 enum HistoryEventView {
     Put {
@@ -187,11 +189,12 @@ impl HistoryView {
 }
 
 /// A popped job, with its lock.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PoppedView {
     jid: String,
     queue: String,
     klass: String,
+    #[schemars(with = "serde_json::Value")]
     payload: Box<RawValue>,
     priority: Number,
     retries: u32,

@@ -15,6 +15,7 @@ pub mod duration;
 mod error;
 mod event;
 mod job;
+mod log;
 mod number;
 mod object;
 mod operation;
@@ -24,6 +25,7 @@ pub mod put;
 mod queue;
 pub mod rate;
 mod recurring;
+mod reply;
 mod result;
 mod select;
 pub mod time;
@@ -35,19 +37,20 @@ pub use details::ProgressView;
 pub use error::{OperationError, help};
 pub use event::{PublishedView, milestone};
 pub use job::{JobView, PoppedView, is_stalled};
+pub use log::{AttemptView, GapView, LOG_FIELDS, LogQuery, LogRequest, LogSizeView, LogView};
 pub use number::{Number, texts};
 pub use object::{Object, excerpt, syntax_error};
 pub use operation::{
-    BATCH_MAX, Document, FieldInfo, FieldKind, OperationInfo, Outcome, Plan, Queue, Request, Sleep,
-    last_queue, operations, option_keys, random_stream,
+    BATCH_MAX, Document, FieldInfo, FieldKind, Need, OperationInfo, Outcome, Plan, Queue, Reach, Request,
+    Sleep, last_queue, object_schema, operations, option_keys, random_stream,
 };
 pub use option::{MAX_CONCURRENCY, OptionView, queue_option, spellings};
-pub use queue::{QueueView, StatsView, limits};
+pub use queue::{LimitsView, QueueView, StatsView};
 pub use recurring::{
     PeriodicView, RETRIES_DEFAULT, RecurringView, backlog_number, fields_of, interval, key_text,
     overlap_text, zone_of,
 };
-pub use result::{EndedView, StoredResultView, status};
-pub use select::{BulkSum, SelectedView, not_json, preview};
+pub use result::{EndedView, StatusView, StoredResultView};
+pub use select::{BulkSum, BulkView, PreviewView, SelectedView, not_json};
 pub use why::{WhyQueueView, WhyView, is_stalled as why_stalled};
 pub use worker::{CapabilityView, WorkerView};

@@ -1,10 +1,11 @@
 //! Numbers and lists of names in documents.
 
 use geartrain_core::{Seconds, Timestamp};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A number, written without a decimal point if it is whole.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 pub struct Number(pub f64);
 
 impl Serialize for Number {

@@ -2,6 +2,7 @@
 //! expected.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -101,9 +102,22 @@ impl<'a> Object<'a> {
         Ok(self.read(key, "true or false")?.unwrap_or_default())
     }
 
-    /// A whole number.
-    pub fn whole<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, OperationError> {
-        self.read(key, "a whole number of 0 or more")
+    /// A whole number of 0 or more.
+    pub fn whole<T: FromStr>(&self, key: &str) -> Result<Option<T>, OperationError> {
+        self.integer(key, "a whole number of 0 or more")
+    }
+
+    /// A whole number, which JSON may write as `2.0` or `2e3`. The error says what it must be.
+    pub fn integer<T: FromStr>(&self, key: &str, must_be: &str) -> Result<Option<T>, OperationError> {
+        let Some(value) = self.raw(key) else { return Ok(None) };
+        let text = value.get();
+        let written = || {
+            let number: f64 = serde_json::from_str(text).ok()?;
+            (number.fract() == 0.0).then(|| format!("{number:.0}"))?.parse().ok()
+        };
+        text.parse().ok().or_else(written).map(Some).ok_or_else(|| {
+            OperationError::bad_argument(format!("`{key}` must be {must_be}, not {}", excerpt(text)))
+        })
     }
 
     /// A text that a type accepts. Its error names the field.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use geartrain_core::{OptionInfo, OptionScope, QueueName, Setting};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// An option: the value that applies, and what is known about it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct OptionView {
     /// Its name.
     pub key: String,

@@ -7,7 +7,7 @@ use geartrain_core::{
 use serde::Deserialize;
 
 use crate::object::{missing, of_key};
-use crate::operation::{FieldInfo, FieldKind};
+use crate::operation::field::{self, FieldInfo, FieldKind, Need};
 use crate::time::{Times, allowed_span};
 use crate::{Object, OperationError, backoff, duration, excerpt, payload};
 
@@ -22,30 +22,39 @@ pub struct Defaults {
 
 /// The fields of a put, in the order in which errors list them.
 pub const FIELDS: [FieldInfo; 20] = [
-    FieldInfo::required("queue", FieldKind::Text, "The queue"),
-    FieldInfo::required("klass", FieldKind::Text, "The kind of job: names the code that runs it"),
+    FieldInfo::required("queue", FieldKind::Name, "The queue"),
+    FieldInfo::required("klass", FieldKind::Name, "The kind of job: names the code that runs it"),
     FieldInfo::new("payload", FieldKind::Json, "The input of that code"),
     FieldInfo::new("priority", FieldKind::Number, "Higher first; 0 by default"),
-    FieldInfo::new("in", FieldKind::Duration, "How long to wait before the job may run"),
-    FieldInfo::new("at", FieldKind::Time, "When the job may run, instead of a delay"),
-    FieldInfo::new("tags", FieldKind::Texts, "Tags to find the job by"),
-    FieldInfo::new("depends", FieldKind::Texts, "Jobs to wait for"),
-    FieldInfo::new("retries", FieldKind::Whole, "How often it may be retried; 5 by default"),
-    FieldInfo::new("jid", FieldKind::Text, "Its id; by default a UUID"),
+    FieldInfo::new("in", FieldKind::Duration, "How long to wait before the job may run")
+        .needed(Need::AtMostOne),
+    FieldInfo::new("at", FieldKind::Time, "When the job may run, instead of a delay").needed(Need::AtMostOne),
+    FieldInfo::new("tags", FieldKind::Names(0), "Tags to find the job by"),
+    FieldInfo::new("depends", FieldKind::Names(0), "Jobs to wait for"),
+    FieldInfo::new("retries", field::RETRIES, "How often it may be retried; 5 by default"),
+    FieldInfo::new("jid", FieldKind::Name, "Its id; by default a UUID"),
     FieldInfo::new(
         "replace",
         FieldKind::Flag,
         "Puts a job with this id again, which is left alone otherwise",
     ),
-    FieldInfo::new("unique", FieldKind::Json, "A key: joins an unfinished job of the queue that has it"),
-    FieldInfo::new("timeout", FieldKind::Duration, "How long one attempt may take"),
+    FieldInfo::new("unique", FieldKind::UniqueKey, "A key: joins an unfinished job of the queue that has it"),
+    FieldInfo::new("timeout", FieldKind::Span, "How long one attempt may take"),
     FieldInfo::new("expires", FieldKind::Time, "The job fails if no attempt has started by then"),
-    FieldInfo::new("backoff", FieldKind::Text, "The delay of retries, such as 10s..1h"),
-    FieldInfo::new("crashes", FieldKind::Whole, "How many workers may die while running it"),
+    FieldInfo::new("backoff", FieldKind::Format("backoff"), "The delay of retries, such as 10s..1h"),
+    FieldInfo::new(
+        "crashes",
+        FieldKind::Whole(1, u32::MAX as u64),
+        "How many workers may die while running it",
+    ),
     FieldInfo::new("roll_call", FieldKind::Flag, "Refuses the job if no live worker can run it"),
-    FieldInfo::new("keep_result", FieldKind::Duration, "How long the result is kept; `true` for 25 hours"),
-    FieldInfo::new("on_dependency_failure", FieldKind::Text, "wait, fail, skip or run"),
-    FieldInfo::new("traceparent", FieldKind::Text, "The trace context, as in W3C's traceparent header"),
+    FieldInfo::new("keep_result", FieldKind::Retention, "How long the result is kept; `true` for 25 hours"),
+    FieldInfo::new(
+        "on_dependency_failure",
+        FieldKind::Choice(&["wait", "fail", "skip", "run"]),
+        "What to do if a dependency fails",
+    ),
+    FieldInfo::new("traceparent", field::TRACEPARENT, "The trace context, as in W3C's traceparent header"),
 ];
 
 /// How long a result is stored; `true` for the default.

@@ -1,14 +1,16 @@
 //! Queues, their statistics and limits as JSON.
 
-use geartrain_core::{QueueCounts, QueueFigures, QueueLimits, QueueName, StatsReply, Summary, Timestamp};
+use geartrain_core::{
+    Priority, QueueCounts, QueueFigures, QueueLimits, QueueName, Rate, StatsReply, Summary, Timestamp,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::number::Number;
 use crate::time::format_day;
 
 /// A queue: its jobs by state, and its figures.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct QueueView {
     name: String,
     waiting: u64,
@@ -45,7 +47,7 @@ impl QueueView {
 }
 
 /// The statistics of a queue for one day.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct StatsView {
     queue: String,
     day: String,
@@ -71,7 +73,7 @@ impl StatsView {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SummaryView {
     count: u64,
     mean: Number,
@@ -90,18 +92,45 @@ impl SummaryView {
     }
 }
 
-/// The limits of a queue.
-pub fn limits(queue: &QueueName, limits: &QueueLimits, max_concurrency: Option<u64>) -> Value {
-    let by_priority: Vec<_> = limits
-        .by_priority
-        .iter()
-        .map(|(priority, max)| json!({ "priority": Number(priority.get()), "max": max }))
-        .collect();
-    let often = limits
-        .rate
-        .map(|rate| json!({ "count": rate.count(), "per": Number::from(rate.per()), "burst": rate.burst() }));
-    json!({
-        "queue": queue.to_string(), "max": limits.jobs_max, "by_priority": by_priority, "rate": often,
-        "max_concurrency": max_concurrency,
-    })
+/// The limits of a queue; null where there is none.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LimitsView {
+    queue: String,
+    /// The most unfinished jobs.
+    max: Option<u64>,
+    by_priority: Vec<LevelView>,
+    /// How often jobs may start.
+    rate: Option<RateView>,
+    /// How many jobs may run at once.
+    max_concurrency: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct LevelView {
+    priority: Number,
+    max: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct RateView {
+    count: u32,
+    /// Seconds.
+    per: Number,
+    burst: u32,
+}
+
+impl LimitsView {
+    /// Of a reply.
+    pub fn new(queue: &QueueName, limits: &QueueLimits, max_concurrency: Option<u64>) -> LimitsView {
+        let level =
+            |(priority, max): &(Priority, u64)| LevelView { priority: Number(priority.get()), max: *max };
+        let rate = |rate: Rate| RateView { count: rate.count(), per: rate.per().into(), burst: rate.burst() };
+        LimitsView {
+            queue: queue.to_string(),
+            max: limits.jobs_max,
+            by_priority: limits.by_priority.iter().map(level).collect(),
+            rate: limits.rate.map(rate),
+            max_concurrency,
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use geartrain_core::schedule::Schedule;
 use geartrain_core::{
-    Every, Missed, Overlap, Period, Periodic, PeriodicTemplate, Recurring, Seconds, UniqueKey,
+    Every, Missed, Overlap, Period, Periodic, PeriodicTemplate, Recurring, Seconds, Timestamp, UniqueKey,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -12,20 +13,24 @@ use crate::payload;
 
 /// The retries of a job unless given, as in the engine.
 pub const RETRIES_DEFAULT: u32 = 5;
+/// How many of its next runs a recurring job shows.
+const NEXT_RUNS: usize = 5;
 
 /// A recurring job of Qless.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct RecurringView {
     jid: String,
     queue: String,
     klass: String,
     every: Option<Number>,
     next: Number,
+    next_runs: Vec<Number>,
     count: u64,
     backlog: u32,
     priority: Number,
     retries: u32,
     tags: Vec<String>,
+    #[schemars(with = "serde_json::Value")]
     payload: Box<RawValue>,
 }
 
@@ -38,6 +43,10 @@ impl RecurringView {
             klass: job.klass.to_string(),
             every: interval(&job.every).map(Number),
             next: job.next.into(),
+            next_runs: next_runs(Some(job.next), |run| match job.every {
+                Every::Interval(interval) => Some(run + interval),
+                _ => None,
+            }),
             count: job.count,
             backlog: job.backlog,
             priority: Number(job.priority.get()),
@@ -57,7 +66,7 @@ pub fn interval(every: &Every) -> Option<f64> {
 }
 
 /// A recurring job beyond Qless: by a cron expression, or with put options.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PeriodicView {
     jid: String,
     queue: String,
@@ -67,6 +76,7 @@ pub struct PeriodicView {
     text: Option<String>,
     zone: Option<String>,
     next: Option<Number>,
+    next_runs: Vec<Number>,
     paused: bool,
     count: u64,
     last: Option<String>,
@@ -80,6 +90,7 @@ pub struct PeriodicView {
     keep_result: Option<Number>,
     expires_in: Option<Number>,
     unique: Option<String>,
+    #[schemars(with = "serde_json::Value")]
     payload: Box<RawValue>,
 }
 
@@ -87,22 +98,28 @@ impl PeriodicView {
     /// Of a periodic job.
     pub fn new(of: &Periodic) -> PeriodicView {
         let PeriodicTemplate { put, every, missed, overlap, expires_in, is_paused, phrase } = &*of.template;
-        let (every, cron) = match every {
-            Period::Interval(interval) => (Some(Number(interval.get())), None),
+        let (interval, cron) = match every {
+            Period::Interval(interval) => (Some(*interval), None),
             Period::Cron(cron) => (None, Some(cron)),
             _ => (None, None),
         };
+        let schedule = cron.and_then(|cron| Schedule::parse(cron).ok());
+        let runs = next_runs(of.next, |run| match interval {
+            Some(interval) => Some(run + interval),
+            None => schedule.as_ref()?.next(run),
+        });
         let options = put.options.as_deref();
         let number = |seconds: Seconds| Number(seconds.get());
         PeriodicView {
             jid: put.jid.to_string(),
             queue: put.queue.to_string(),
             klass: put.klass.to_string(),
-            every,
+            every: interval.map(number),
             cron: cron.map(|cron| fields_of(cron)),
             text: phrase.as_ref().or(cron).cloned(),
             zone: cron.and_then(|cron| zone_of(cron)),
             next: of.next.map(Number::from),
+            next_runs: runs,
             paused: *is_paused,
             count: of.count,
             last: of.last.as_ref().map(ToString::to_string),
@@ -119,6 +136,11 @@ impl PeriodicView {
             payload: payload::to_json(&put.payload),
         }
     }
+}
+
+/// A run and those that follow it.
+fn next_runs(first: Option<Timestamp>, after: impl Fn(Timestamp) -> Option<Timestamp>) -> Vec<Number> {
+    std::iter::successors(first, |run| after(*run)).take(NEXT_RUNS).map(Number::from).collect()
 }
 
 /// The named zone of a cron expression.

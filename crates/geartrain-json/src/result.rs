@@ -1,16 +1,16 @@
 //! Status and results of jobs as JSON.
 
 use geartrain_core::{Jid, JobEnding, JobResult, StatusReply, StoredResult, Timestamp};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::details::ProgressView;
 use crate::number::Number;
 use crate::payload;
 
 /// A stored result.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct StoredResultView {
     jid: String,
     #[serde(flatten)]
@@ -43,12 +43,13 @@ impl StoredResultView {
 }
 
 /// How a job ended, and its result; all `null` for one that has not ended.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct EndedView {
     how: Option<&'static str>,
     group: Option<String>,
     message: Option<String>,
     code: Option<i32>,
+    #[schemars(with = "serde_json::Value")]
     result: Option<Box<RawValue>>,
 }
 
@@ -69,17 +70,36 @@ impl EndedView {
 }
 
 /// The status of an unfinished job.
-pub fn status(status: &StatusReply) -> Value {
-    json!({
-        "jid": status.jid.to_string(), "queue": status.queue.to_string(), "state": status.state.as_str(),
-        "progress": status.progress.map(ProgressView::new),
-        "submissions": status.submissions, "attached": status.attached,
-    })
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StatusView {
+    jid: String,
+    queue: String,
+    state: &'static str,
+    progress: Option<ProgressView>,
+    /// Puts that the job stands for.
+    submissions: u64,
+    /// Clients that wait for it.
+    attached: u64,
+}
+
+impl StatusView {
+    /// Of a reply.
+    pub fn new(status: &StatusReply) -> StatusView {
+        StatusView {
+            jid: status.jid.to_string(),
+            queue: status.queue.to_string(),
+            state: status.state.as_str(),
+            progress: status.progress.map(ProgressView::new),
+            submissions: status.submissions,
+            attached: status.attached,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use geartrain_core::Group;
+    use serde_json::json;
 
     use super::*;
 

@@ -1,14 +1,14 @@
 //! Jobs that a filter selects, as JSON.
 
 use geartrain_core::{ActReply, Jid, REFUSALS_MAX, Refusal, Selected};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::OperationError;
 use crate::number::Number;
 
 /// A job that a filter selects.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct SelectedView {
     jid: String,
     queue: Option<String>,
@@ -41,8 +41,36 @@ impl SelectedView {
 }
 
 /// The jobs that a change would concern: how many, and some of them.
-pub fn preview(matching: u64, samples: &[SelectedView]) -> Value {
-    json!({ "matching": matching, "samples": samples })
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PreviewView {
+    /// How many.
+    pub matching: u64,
+    /// Some of them.
+    pub samples: Vec<SelectedView>,
+}
+
+/// What a change of many jobs did.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BulkView {
+    #[serde(flatten)]
+    preview: PreviewView,
+    /// Jobs that were changed.
+    acted: u64,
+    /// Selected jobs that stay as they are.
+    unchanged: u64,
+    /// Selected jobs for which the change was refused.
+    refused: u64,
+    /// Jobs that were no longer selected when they were to be changed.
+    changed: u64,
+    /// The first that were refused.
+    refusals: Vec<RefusalView>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct RefusalView {
+    jid: String,
+    code: &'static str,
+    why: String,
 }
 
 /// What a change of many jobs did in all steps.
@@ -74,16 +102,20 @@ impl BulkSum {
     }
 
     /// The sum as a document, with the count and the samples of the preview.
-    pub fn document(&self, matching: u64, samples: &[SelectedView]) -> Value {
-        let whys: Vec<_> = self
-            .refusals
-            .iter()
-            .map(|(jid, why)| json!({ "jid": jid.to_string(), "code": why.code(), "why": why.to_string() }))
-            .collect();
-        json!({
-            "matching": matching, "samples": samples, "acted": self.acted, "unchanged": self.unchanged,
-            "refused": self.refused, "changed": self.changed(matching), "refusals": whys,
-        })
+    pub fn document(&self, matching: u64, samples: Vec<SelectedView>) -> BulkView {
+        let refusal = |(jid, why): &(Jid, Refusal)| RefusalView {
+            jid: jid.to_string(),
+            code: why.code(),
+            why: why.to_string(),
+        };
+        BulkView {
+            preview: PreviewView { matching, samples },
+            acted: self.acted,
+            unchanged: self.unchanged,
+            refused: self.refused,
+            changed: self.changed(matching),
+            refusals: self.refusals.iter().map(refusal).collect(),
+        }
     }
 }
 

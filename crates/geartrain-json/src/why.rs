@@ -1,13 +1,14 @@
 //! Why a job, or the jobs of a queue, are not running, as JSON.
 
 use geartrain_core::{Klass, Reason, WhyQueueReply, WhyReply};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::number::{Number, texts};
 use crate::queue::QueueView;
 
 /// Why a job is not running.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct WhyView {
     jid: String,
     state: &'static str,
@@ -30,7 +31,7 @@ impl WhyView {
 }
 
 /// A reason, with the keys that its kind has.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 enum ReasonView {
     Running { worker: String, until: Number, warned: bool },
@@ -50,14 +51,14 @@ enum ReasonView {
     Other { text: String },
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct FailedView {
     jid: String,
     group: String,
     message: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct HeldView {
     jid: String,
     worker: String,
@@ -125,7 +126,7 @@ pub fn is_stalled(reply: &WhyReply) -> bool {
 }
 
 /// Why the jobs of a queue are not running.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct WhyQueueView {
     #[serde(flatten)]
     queue: QueueView,
@@ -141,7 +142,7 @@ pub struct WhyQueueView {
     failed_dependency: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct UnaskedView {
     klass: String,
     jobs: u64,

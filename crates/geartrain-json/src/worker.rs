@@ -1,12 +1,13 @@
 //! Workers and their capabilities as JSON.
 
 use geartrain_core::{Capability, WorkerCounts};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::number::Number;
 
 /// A worker: how many jobs it has, and its capabilities.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct WorkerView {
     name: String,
     running: u64,
@@ -29,7 +30,7 @@ impl WorkerView {
 }
 
 /// A capability of a worker.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CapabilityView {
     queue: String,
     klass: Option<String>,

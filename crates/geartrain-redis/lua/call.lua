@@ -61,7 +61,7 @@ local function begin(of_prefix)
       can = ours .. 'can:', limits = ours .. 'limits', pace = ours .. 'pace', asked = ours .. 'asked',
       days = ours .. 'days:', counts = ours .. 'counts', listen = ours .. 'listen',
       event_log = ours .. 'happened', parked = ours .. 'sleep:', parked_of = ours .. 'waits:',
-      to = ours .. 'to:', deliveries = ours .. 'front:',
+      to = ours .. 'to:', deliveries = ours .. 'front:', woken = ours .. 'woken:', ended = ours .. 'ended:',
       events = ours .. 'events', warned = ours .. 'warned:', watch = ours .. 'watch:',
       counters = ours .. 'counters', fronts = ours .. 'fronts', klasses = ours .. 'klasses:',
       klass_of = ours .. 'klass:', klass_work = ours .. 'work:', lines = ours .. 'lines:',
@@ -69,7 +69,7 @@ local function begin(of_prefix)
       canceled = ours .. 'canceled', canceled_ages = ours .. 'canceled:ages',
       unlisted = ours .. 'unlisted', periodic = ours .. 'periodic:', periodics = ours .. 'periodics',
       periodic_runs = ours .. 'periodic-runs', periodic_watch = ours .. 'periodic-watch',
-      rates = ours .. 'rates', older_rates = ours .. 'rates:older',
+      rates = ours .. 'rates', older_rates = ours .. 'rates:older', aside = ours .. 'aside',
     }
   end
   cache = { keys = {}, jobs = {}, packed = {}, packed_numbers = {}, packed_counts = {}, packed_retries = {},

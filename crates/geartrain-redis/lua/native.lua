@@ -153,26 +153,33 @@ local function count_of(text)
   return count < 2147483647 and count or 2147483647
 end
 
-local function job_of(jid, loaded)
-  local of = loaded or job.load(jid, true)
-  if not of then return nil end
-  local tags, failure, parent, ends = job.more(of, 'tags', 'failure', 'spawned_from_jid', 'gt-attempts')
+-- Everything about a job but its history and the ends of its attempts.
+local function present_of(of)
+  local jid = of.jid
+  local tags, failure, parent = job.more(of, 'tags', 'failure', 'spawned_from_jid')
   failure = failure_of(failure)
   local name, state = state_of(of, failure)
-  local history = {}
-  for place, text in ipairs(read.history(jid)) do history[place] = history_entry(text) end
   return {
     jid = jid, klass = of.klass, queue = of.queue ~= '' and of.queue or nil, state = state,
       priority = number_of(of.priority) or 0,
     retries = math.max(count_of(of.retries), 0), remaining = count_of(of.remaining), payload = of.data or '',
-    tags = tags_from(tags), history = history, past_failure = name ~= 'Failed' and failure or nil,
+    tags = tags_from(tags), history = {}, past_failure = name ~= 'Failed' and failure or nil,
     spawned_from = parent or nil, dependents = job.dependents(jid), tracked = publish.is_tracked(jid),
     particulars = put_options.details(of),
     qless = { state = of.state, worker = of.worker ~= '' and of.worker or nil, expires = tonumber(of.expires) or 0 },
-    attempts = attempts.of(ends),
   }
 end
 
+native.present_of = present_of
+
+local function job_of(jid)
+  local of = job.load(jid, true)
+  if not of then return nil end
+  local shown = present_of(of)
+  for place, text in ipairs(read.history(jid)) do shown.history[place] = history_entry(text) end
+  shown.attempts = attempts.of((job.more(of, 'gt-attempts')))
+  return shown
+end
 native.job_of = job_of
 
 local function documents_of(jids)
@@ -243,6 +250,30 @@ local function packed_job(jid, queue, klass, data, priority, retries, remaining,
       or packed_retries(retries)) .. (counts[remaining] or packed_count(remaining))
     .. '\147' .. (names[worker] or packed_name(worker)) .. text_heads[#token + 2] .. token .. '.0'
       .. (numbers[deadline] or packed_number(deadline)) .. rest
+end
+
+local WAITING = pack('Waiting')
+local NOT_HELD = '\147' .. pack('waiting') .. NIL .. '\0' -- what Qless clients see: state, worker, deadline
+-- No tags, history, last failure, parent, dependents; not tracked; no details.
+local NOTHING_MORE = '\144\144' .. NIL .. NIL .. '\144\194' .. NIL .. NOT_HELD
+
+-- A waiting job without options, last failure, dependents and former worker, packed by index, without history. What
+-- stands between jid and payload is the same for nearly all jobs of a batch, and is cached for one.
+function native.packed_waiting(jid, queue, klass, data, priority, retries, remaining, tags, parent)
+  local same = cache.same_waiting
+  if not same or same.queue ~= queue or same.klass ~= klass or same.priority ~= priority
+    or same.retries ~= retries or same.remaining ~= remaining then
+    same = { queue = queue, klass = klass, priority = priority, retries = retries, remaining = remaining,
+      packed = packed_name(klass) .. packed_name(queue) .. WAITING .. packed_number(priority)
+        .. packed_retries(retries) .. packed_count(remaining) }
+    cache.same_waiting = same
+  end
+  local rest = NOTHING_MORE
+  if parent or tags ~= '{}' or publish.is_tracked(jid) then
+    rest = (tags == '{}' and '\144' or pack(tags_from(tags))) .. '\144' .. NIL
+      .. (parent and pack(parent) or NIL) .. '\144' .. (publish.is_tracked(jid) and '\195' or '\194') .. NIL .. NOT_HELD
+  end
+  return '\220\0\16' .. text_heads[#jid] .. jid .. same.packed .. text_heads[#data] .. data .. rest
 end
 
 local function packed_popped(of, whole)
@@ -730,8 +761,12 @@ function operations.PriorityCounts(fields)
   return pack(order.by_priority(fields[1]))
 end
 
+-- The packed reply in pieces, because the jobs may be many.
 function operations.SetAside(fields)
-  return pack(set_aside.set(list_of(fields[1]), fields[2]))
+  local pieces, stay = set_aside.set(list_of(fields[1]), fields[2])
+  table.insert(pieces, 1, '\146' .. packed_head(#pieces, 144, 220))
+  pieces[#pieces + 1] = pack(stay)
+  return pieces
 end
 
 function operations.EndSetAside(fields)

@@ -4,6 +4,11 @@
 -- Waits for readiness are sets of processes: all are notified, with one message per process.
 
 local PARK_SECONDS = 5 -- without another request a parked pop expires
+parked.seconds = PARK_SECONDS
+
+-- A client of the JSON library waits with BLPOP, on a list. In the place of its process stands this and the name of
+-- the list.
+local LIST = 'list:'
 
 -- The clock of Redis, because parked pops do not expire by the callers' time.
 local function clock()
@@ -61,6 +66,33 @@ function parked.watch(process, queues)
   end
 end
 
+-- What a client of the JSON library parks its pop as: the same pop of the same worker always has the same list, so
+-- that no list is left behind when it is repeated.
+function parked.list_process(of)
+  local lines = table.concat(klasses.lines(of), '\n')
+  return LIST .. of.worker .. ':' .. redis.sha1hex(lines)
+end
+
+-- The list of such a process.
+function parked.list_of(process)
+  return key.woken .. process:sub(#LIST + 1)
+end
+
+-- Pushes to a list. Clients take entries away as they wake, and an entry that none takes goes by itself.
+function parked.push(list, value)
+  call('RPUSH', list, value)
+  call('EXPIRE', list, 2 * PARK_SECONDS)
+end
+
+-- Wakes a process. Returns whether it has received the message, as far as that is known.
+local function wake_process(process, queue)
+  if process:sub(1, #LIST) == LIST then
+    parked.push(parked.list_of(process), queue)
+    return true
+  end
+  return call('PUBLISH', key.to .. process, pack({ Wake = queue })) > 0 or parked.in_cluster()
+end
+
 -- Wakes one parked pop of a queue for each ready job, the longest parked first. If nothing receives the
 -- message, the process is gone and the next pop is woken. On a Cluster PUBLISH counts receivers on one node
 -- only, so there every message counts as received.
@@ -72,8 +104,7 @@ local function wake_pops(queue, at, count)
     local process = text:match('^%d+ (.*)$')
     zset.remove(at, text)
     remove_pop(process, text)
-    local receivers = call('PUBLISH', key.to .. process, pack({ Wake = queue }))
-    if receivers > 0 or parked.in_cluster() then count = count - 1 end
+    if wake_process(process, queue) then count = count - 1 end
   end
 end
 

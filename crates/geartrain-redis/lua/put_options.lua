@@ -5,6 +5,8 @@
 -- is compared with the job when it is used.
 
 local RESULT_BYTES = 128
+local LISTED = '001fffffffffffff' -- the stream id of clients of the JSON library, which wait with BLPOP
+local ENDING_SECONDS = 60 -- how long the ending of a job is kept for them
 local ASIDE_BYTES_MAX = 4096
 
 local DIGIT = '[0-9a-f]'
@@ -172,6 +174,39 @@ function put_options.set_waits(of, waits)
   put_options.write(of)
 end
 
+-- Attaches the clients of the JSON library to a job, as one waiter, and returns the list on which they wait.
+function put_options.attach_list(of)
+  local digest = redis.sha1hex(of.jid)
+  call('ZADD', key.fronts, now, LISTED)
+  local text = LISTED .. digest:sub(1, 32)
+  if zset.score(key.waiters, text .. of.jid) == nil then
+    zset.add(key.waiters, 0, text .. of.jid)
+    call('RPUSH', key.waiting .. of.jid, text)
+    put_options.set_waits(of, of.waits + 1)
+  end
+  return key.ended .. of.jid
+end
+
+-- Stores the ending of a job for the clients of the JSON library, and wakes the first one.
+local function deliver_to_list(jid, ended)
+  call('SET', key.ended .. jid .. ':is', pack({ how = ended[1], outcome = ended[2], at = now }), 'EX',
+    ENDING_SECONDS)
+  parked.push(key.ended .. jid, '1')
+end
+
+-- How a job ended for which such clients waited: how, outcome, at.
+function put_options.ending(jid)
+  local stored = call('GET', key.ended .. jid .. ':is')
+  return stored and cmsgpack.unpack(stored)
+end
+
+-- Wakes the next client that waits for a job that has ended.
+function put_options.wake_list(jid)
+  if call('EXISTS', key.ended .. jid .. ':is') == 1 and call('EXISTS', key.ended .. jid) == 0 then
+    parked.push(key.ended .. jid, '1')
+  end
+end
+
 -- Queues a delivery for each waiter of a job, and returns their number.
 function put_options.deliver(of, item)
   if of.waits == 0 then return 0 end
@@ -179,9 +214,13 @@ function put_options.deliver(of, item)
   local rest = pack(of.jid) .. pack(item)
   for _, text in ipairs(waiters) do
     local stream, connection, number = text:sub(1, 16), text:sub(17, 32), text:sub(33)
-    out.deliveries[#out.deliveries + 1] = key.deliveries .. int64.text(stream)
-    out.deliveries[#out.deliveries + 1] = '\147\147' .. int64.pack(stream) .. int64.pack(connection)
-      .. int64.pack(number) .. rest
+    if stream ~= LISTED then
+      out.deliveries[#out.deliveries + 1] = key.deliveries .. int64.text(stream)
+      out.deliveries[#out.deliveries + 1] = '\147\147' .. int64.pack(stream) .. int64.pack(connection)
+        .. int64.pack(number) .. rest
+    elseif item.Ended then
+      deliver_to_list(of.jid, item.Ended)
+    end
   end
   return #waiters
 end

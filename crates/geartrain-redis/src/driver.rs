@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use geartrain_core::wire::{self, Request};
 use geartrain_core::{
     Answer, Backend, BackendError, Backup, BackupTarget, BadInput, Call, Clock, Command, Count,
-    METADATA_BYTES_MAX, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName, Refusal,
-    Release, Reply, ResultStream, Seconds, Software, Subscription, Timestamp, WorkerName,
+    METADATA_BYTES_MAX, Measures, PAYLOAD_BYTES_MAX, Payload, Pending, Pop, PopOrder, PopReply, QueueName,
+    Refusal, Release, Reply, ResultStream, Seconds, Software, Subscription, Timestamp, Timing, WorkerName,
 };
 use parking_lot::Mutex;
 use redis::ConnectionAddr;
@@ -141,6 +141,8 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) unsettled: Arc<Unsettled>,
     pub(crate) event_barrier: EventBarrier,
+    /// How long the node took to answer a batch.
+    round_trip: Timing,
     /// Commands wait until the subscriber task has handled everything sent to it before.
     pub(crate) deterministic: bool,
 }
@@ -163,6 +165,7 @@ impl Shared {
             handle,
             unsettled: Arc::default(),
             event_barrier: EventBarrier::new(),
+            round_trip: Timing::default(),
             deterministic,
         });
         if let Kind::Sentinel { sentinels, master } = &shared.connector.url.kind {
@@ -219,8 +222,14 @@ impl Shared {
     /// Sends a request until there is a reply or the retry budget is spent.
     pub(crate) async fn ask(self: &Arc<Shared>, request: Request) -> Result<Vec<u8>, ConnectionError> {
         let request = &EncodedRequest::new(&request);
-        let ask =
-            |mut connection, left| async move { self.connector.ask(&mut connection, request, left).await };
+        let ask = |mut connection, left| async move {
+            let begun = Instant::now();
+            let answered = self.connector.ask(&mut connection, request, left).await;
+            if answered.is_ok() {
+                self.round_trip.record(begun.elapsed());
+            }
+            answered
+        };
         self.with_retries(ask).await
     }
 
@@ -592,6 +601,10 @@ impl Backend for RedisBackend {
 
     fn now(&self) -> Option<Timestamp> {
         Some(self.shared.clock.now())
+    }
+
+    fn measure(&self) -> Measures {
+        Measures { round_trip: Some(self.shared.round_trip.read()), ..Measures::default() }
     }
 
     fn identify(&self) -> Pending<'_, Software> {

@@ -44,6 +44,20 @@ const SLICES: [(&str, &str); 30] = [
     ("batch", include_str!("../lua/batch.lua")),
 ];
 
+/// What the JSON library has besides: the documents of operations, over the same slices.
+const JSON_SLICES: [(&str, &str); 4] = [
+    ("json", include_str!("../lua/json/text.lua")),
+    ("fields", include_str!("../lua/json/fields.lua")),
+    ("view", include_str!("../lua/json/views.lua")),
+    ("operation", include_str!("../lua/json/operations.lua")),
+];
+
+/// The entry point of the JSON library.
+const JSON_MAIN: &str = include_str!("../lua/json/main.lua");
+
+/// The function of the JSON library, as on a geartrain server.
+pub const JSON_FUNCTION: &str = "geartrain_json";
+
 /// The entry point.
 const MAIN: &str = include_str!("../lua/main.lua");
 
@@ -111,18 +125,43 @@ pub fn composable() -> &'static str {
     &COMPOSABLE
 }
 
+/// The JSON library, for a bare Redis 7 or Valkey: `FCALL geartrain_json 1 NAMESPACE DOCUMENT`.
+///
+/// Function names are unique in a Redis, so loading it again needs `REPLACE`. The name of the `pinned` library and of
+/// its function contain a hash of the text, so that any number of versions coexist.
+pub fn json_library(pinned: bool) -> String {
+    let tables = JSON_SLICES.map(|(table, _)| table).join(", ");
+    let empty = JSON_SLICES.map(|_| "{}").join(", ");
+    let blocks = JSON_SLICES.map(|(table, file)| slice(table, "", file)).concat();
+    let body = format!(
+        "{}local main\nlocal function enter(keys, arguments)\n  main = main or geartrain()\n  return main(keys, arguments)\nend\n",
+        program_with(&format!("local {tables} = {empty}\n{blocks}"), JSON_MAIN, "main_json")
+    );
+    let name =
+        if pinned { format!("{JSON_FUNCTION}_{}", &sha(&body)[..16]) } else { JSON_FUNCTION.to_owned() };
+    format!("#!lua name={name}\n{body}redis.register_function('{name}', enter)\n")
+}
+
 /// A function that defines everything and returns the entry points.
 fn program() -> String {
+    program_with("", "", "{ main = main, within = within }")
+}
+
+/// The same with more slices, more after the entry points, and what it returns.
+fn program_with(more_slices: &str, more_entries: &str, returned: &str) -> String {
     let options = option_tables();
-    let slice = |(table, file)| {
-        let generated = if table == "option" { &options } else { "" };
-        format!("lazily({table}, function()\n{generated}{file}end)\n")
-    };
-    let blocks = SLICES.map(slice).concat();
+    let blocks =
+        SLICES.map(|(table, file)| slice(table, if table == "option" { &options } else { "" }, file));
     format!(
-        "local function geartrain()\n{}{blocks}{MAIN}return {{ main = main, within = within }}\nend\n",
-        SHARED.concat()
+        "local function geartrain()\n{}{}{more_slices}{MAIN}{more_entries}return {returned}\nend\n",
+        SHARED.concat(),
+        blocks.concat()
     )
+}
+
+/// Defines a slice on its first use.
+fn slice(table: &str, generated: &str, file: &str) -> String {
+    format!("lazily({table}, function()\n{generated}{file}end)\n")
 }
 
 /// The tables of options.lua, from [`OPTIONS`].

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// |---|---|
 /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DB]` | one Redis, or a geartrain server |
 /// | `rediss://…` | the same, encrypted |
-/// | `redis+unix:///PATH` | the same, through a socket file |
+/// | `unix:PATH`, `redis+unix:///PATH` | the same, through a socket file |
 /// | `redis+sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/MASTER[/DB]` | whichever Redis the sentinels name |
 /// | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the node of a Cluster that the namespace is on |
 ///
@@ -165,7 +165,10 @@ impl FromStr for RedisUrl {
     type Err = BadUrl;
 
     fn from_str(url: &str) -> Result<RedisUrl, BadUrl> {
-        let (scheme, rest) = url.split_once("://").ok_or(BadUrl("write it as redis://HOST:PORT"))?;
+        let (scheme, rest) = match url.strip_prefix("unix:") {
+            Some(path) => ("redis+unix", path.strip_prefix("//").unwrap_or(path)),
+            None => url.split_once("://").ok_or(BadUrl("write it as redis://HOST:PORT"))?,
+        };
         let Scheme { encrypted, form } = Scheme::of(scheme).ok_or(BadUrl(
             "its scheme is none of redis, rediss, redis+unix, redis+sentinel and redis+cluster",
         ))?;
@@ -310,7 +313,10 @@ mod tests {
         assert_eq!(parse("redis://localhost").kind, Kind::Single(node("localhost", 6379)));
         assert_eq!(parse("valkey://[::1]:7411").kind, Kind::Single(node("::1", 7411)));
         assert_eq!(parse("redis://:pw@h").password.as_deref(), Some("pw"));
-        assert_eq!(parse("redis+unix:///run/q.sock").kind, Kind::Unix("/run/q.sock".into()));
+        for url in ["redis+unix:///run/q.sock", "unix:/run/q.sock", "unix:///run/q.sock"] {
+            assert_eq!(parse(url).kind, Kind::Unix("/run/q.sock".into()), "{url}");
+        }
+        assert_eq!(parse("unix:q.sock?prefix=a").kind, Kind::Unix("q.sock".into()));
         let sentinels = parse("redis+sentinel://a,b:5/main/2");
         let expected =
             Kind::Sentinel { sentinels: vec![node("a", 26379), node("b", 5)], master: "main".into() };

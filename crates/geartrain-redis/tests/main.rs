@@ -11,6 +11,7 @@ mod differential;
 mod frozen;
 mod gearmonkey;
 mod maxmemory;
+mod named_jobs;
 mod native;
 mod outages;
 mod peers;

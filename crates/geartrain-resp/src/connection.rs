@@ -670,7 +670,7 @@ where
             Ok(request) => request,
             Err(error) => return self.out.error(&error),
         };
-        let backend = &*self.shared.backend;
+        let backend = &**self.session.backend();
         let answered = match request {
             WireRequest::Backup { directory } => {
                 self.backup.begin(directory, self.session.is_local(), backend).await
@@ -711,7 +711,7 @@ where
         self.shared.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
         let is_large = calls.iter().any(|call| call.command.is_large());
         let timed = TimedBatch::begin(calls.first().map(|call| call.command.name()), calls.len());
-        let backend = self.shared.backend.clone();
+        let backend = self.session.backend().clone();
         let answering: Pending<Vec<Answer>> = match calls.is_empty() {
             true => Box::pin(std::future::ready(Ok(Vec::new()))),
             false => Box::pin(async move { backend.execute(calls).await }),
@@ -735,7 +735,7 @@ where
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
         let timed = TimedBatch::begin(Some("geartrain_json"), 1);
         let (slot, stage, is_large, waits) =
-            match json::read(request, &self.shared.backend, caller, &self.stop) {
+            match json::read(request, self.session.backend(), caller, &self.stop) {
                 Ok(executing) => {
                     (Slot::Json, Stage::Json(executing.outcome), executing.has_steps, executing.waits)
                 }
@@ -765,7 +765,7 @@ where
         match batch.finish() {
             Ok((answers, readiness)) => {
                 let (mut answers, mut readiness) = (answers.into_iter(), readiness.into_iter());
-                let (backend, parked) = (&self.shared.backend, &mut self.parked);
+                let (backend, parked) = (self.session.backend(), &mut self.parked);
                 self.ready.extend(slots.into_iter().map(|slot| match slot {
                     Slot::Error(error) => Ready::Error(error),
                     Slot::Qless(pending) => match answers.next() {
@@ -974,7 +974,7 @@ fn weight(command: &Command) -> usize {
 /// The error reply when the backend has no answers.
 pub(crate) fn backend_error(error: &BackendError) -> String {
     if let BackendError::Refused(refusal) = error {
-        return qless::error(&refusal.to_string());
+        return qless::refused(refusal);
     }
     let text = with_causes(error);
     BROKEN.warn(&text);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use geartrain_core::{Backend, Clock, Timestamp};
-use geartrain_front::{Admission, Admitted, AuthThrottle, RepeatedWarning, Tls, TlsStream};
+use geartrain_front::{AccessControl, Admission, Admitted, FrontEnd, RepeatedWarning, Tls, TlsStream};
 use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -37,8 +37,8 @@ static REFUSED: RepeatedWarning = RepeatedWarning::new();
 pub struct Options {
     /// Whether `FLUSHDB`, `FLUSHALL` and `KEYS` are allowed.
     pub allow_flush: bool,
-    /// Required by `AUTH` or `HELLO` before anything else, if given.
-    pub password: Option<String>,
+    /// Who may do what: keys are required by `AUTH` or `HELLO` before anything else, if there are any.
+    pub access: Arc<AccessControl>,
     /// The limit of connections. By default shared with all other front-ends of the process, from its limit
     /// of file descriptors.
     pub admission: Arc<Admission>,
@@ -54,7 +54,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             allow_flush: false,
-            password: None,
+            access: Arc::new(AccessControl::open()),
             admission: Admission::of_process(),
             slow_after: None,
             sync_mode: None,
@@ -65,10 +65,9 @@ impl Default for Options {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the password, because debug output ends up in logs.
         f.debug_struct("Options")
             .field("allow_flush", &self.allow_flush)
-            .field("has_password", &self.password.is_some())
+            .field("access", &self.access)
             .field("admission", &self.admission)
             .field("slow_after", &self.slow_after)
             .field("sync_mode", &self.sync_mode)
@@ -93,7 +92,6 @@ pub(crate) struct Shared {
     /// Address and name of each connection, by number.
     peers: Mutex<BTreeMap<u64, (String, String)>>,
     numbers: AtomicU64,
-    pub(crate) auth: AuthThrottle,
     pub(crate) calls: AtomicU64,
 }
 
@@ -105,7 +103,7 @@ impl Shared {
     /// Admits one more connection, or returns the error reply. Until its handshake is over, it counts as
     /// unauthenticated.
     fn admit(&self, has_handshake: bool) -> Result<Admitted, String> {
-        self.options.admission.admit(has_handshake || self.options.password.is_some()).map_err(|full| {
+        self.options.admission.admit(has_handshake || self.options.access.is_required()).map_err(|full| {
             REFUSED.warn(format_args!("a RESP connection is refused: {full}"));
             full.to_string()
         })
@@ -129,7 +127,6 @@ impl Front {
             scripts: Scripts::default(),
             peers: Mutex::default(),
             numbers: AtomicU64::new(0),
-            auth: AuthThrottle::default(),
             calls: AtomicU64::new(0),
         };
         Front { shared: Arc::new(shared) }
@@ -160,7 +157,8 @@ impl Front {
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, from)) => match self.shared.admit(L::Stream::HAS_HANDSHAKE) {
-                        Ok(admitted) => {
+                        Ok(mut admitted) => {
+                            admitted.count_as(FrontEnd::Resp);
                             let (shared, stop) = (self.shared.clone(), stop.clone());
                             connections.spawn(serve_peer(shared, stream, from, admitted, stop));
                         }
@@ -315,13 +313,10 @@ async fn serve_peer<S: Stream>(
     shared: Arc<Shared>,
     stream: S,
     from: Origin,
-    mut admitted: Admitted,
+    admitted: Admitted,
     stop: CancellationToken,
 ) {
     let Some((reader, writer)) = stream.open(&from, &admitted, &stop).await else { return };
-    if shared.options.password.is_none() {
-        admitted.set_authenticated(true);
-    }
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
     let (address, opened) = (from.address.clone(), Instant::now());
     tracing::debug!("RESP connection {number} from {address} is open");

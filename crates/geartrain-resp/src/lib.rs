@@ -24,3 +24,4 @@ mod session;
 mod transaction;
 
 pub use front::{Front, Options};
+pub use geartrain_front::AccessControl;

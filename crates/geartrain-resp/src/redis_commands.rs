@@ -2,7 +2,7 @@
 //! client libraries ask before they start.
 
 use bytes::Bytes;
-use geartrain_core::Call;
+use geartrain_core::{Call, Role};
 
 use crate::channels::Kind;
 use crate::connection::backend_error;
@@ -59,6 +59,9 @@ const COMMANDS: [(&str, i64); 39] = [
 
 /// The beginning of channels that carry our own driver's messages.
 const PRIVATE_CHANNELS: &[u8] = b"gt:";
+
+/// The longest name of a channel or pattern. They are kept for as long as a connection is subscribed.
+const CHANNEL_BYTES_MAX: usize = 4_096;
 
 /// The version that client libraries see, and choose their commands by.
 const REDIS_VERSION: &str = "7.0.0";
@@ -188,18 +191,18 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
             out.array(0);
         }
         (b"function", [word, rest @ ..]) => function(word, rest, out),
-        (b"script", [word, rest @ ..]) => script(word, rest, shared, out),
+        (b"script", [word, rest @ ..]) => script(word, rest, session, shared, out),
         (b"subscribe", [_, ..]) => subscribe(Kind::Channel, arguments, session, out).await,
         (b"psubscribe", [_, ..]) => subscribe(Kind::Pattern, arguments, session, out).await,
         (b"unsubscribe", _) => unsubscribe(Kind::Channel, arguments, session, shared, out).await,
         (b"punsubscribe", _) => unsubscribe(Kind::Pattern, arguments, session, shared, out).await,
         (b"pubsub", [word, rest @ ..]) => pubsub(word, rest, shared, out),
-        (b"publish", [channel, text]) => publish(channel, text, shared, out).await,
-        (b"dbsize", []) => match flush::count(&*shared.backend).await {
+        (b"publish", [channel, text]) => publish(channel, text, session, shared, out).await,
+        (b"dbsize", []) => match flush::count(&**session.backend()).await {
             Ok(count) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
             Err(error) => out.error(&backend_error(&error)),
         },
-        (b"keys", [pattern]) if shared.options.allow_flush => match flush::keys(&*shared.backend, pattern).await {
+        (b"keys", [pattern]) if shared.options.allow_flush => match flush::keys(&**session.backend(), pattern).await {
             Ok(keys) => {
                 out.array(keys.len());
                 keys.iter().for_each(|key| out.bulk(key));
@@ -207,7 +210,7 @@ pub(crate) async fn answer(request: &[Bytes], session: &mut Session, shared: &Sh
             Err(error) => out.error(&backend_error(&error)),
         },
         (b"flushdb" | b"flushall", [] | [_]) if shared.options.allow_flush => {
-            let flushed = flush::flush(&*shared.backend).await;
+            let flushed = flush::flush(&**session.backend()).await;
             shared.channels.flush().await;
             match flushed {
                 Ok(()) => out.simple("OK"),
@@ -229,30 +232,24 @@ fn reset(session: &mut Session, out: &mut Output) {
     session.transaction = None;
     session.unsubscribe_all();
     session.write_messages(out);
-    session.set_authenticated(false);
     session.resp3 = false;
     session.rename(String::new());
+    session.reset_identity();
     out.protocol = Protocol::Two;
     out.simple("RESET");
 }
 
 async fn auth(user: &[u8], password: &[u8], session: &mut Session, shared: &Shared, out: &mut Output) {
-    if shared.options.password.is_none() {
-        return out.error("ERR AUTH is not needed: no password is set here");
+    if !shared.options.access.is_required() {
+        return out.error("ERR AUTH is not needed: no password or key is set here");
     }
-    if !session.is_password(|| is_password(user, password, shared)).await {
-        return out.error(WRONG_PASS);
+    match session.authenticate(user, password).await {
+        Some(identity) => {
+            session.set_identity(Some(identity));
+            out.simple("OK");
+        }
+        None => out.error(WRONG_PASS),
     }
-    session.set_authenticated(true);
-    out.simple("OK");
-}
-
-/// There is one user, with Redis's default name.
-fn is_password(user: &[u8], password: &[u8], shared: &Shared) -> bool {
-    // Compares digests, so that the time it takes does not reveal how much of the password is right.
-    let digest = |text: &[u8]| sha1_smol::Sha1::from(text).digest().bytes();
-    let right = shared.options.password.as_ref().map(|right| digest(right.as_bytes()));
-    user == b"default" && right.is_none_or(|right| right == digest(password))
 }
 
 async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out: &mut Output) {
@@ -266,16 +263,16 @@ async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out:
         };
         rest = more;
     }
-    let (mut trusted, mut name) = (session.is_authenticated(), None);
+    let (mut identity, mut name) = (session.identity().cloned(), None);
     loop {
         match rest {
             [] => break,
             [word, user, password, more @ ..] if is(word, "auth") => {
-                if shared.options.password.is_some() {
-                    if !session.is_password(|| is_password(user, password, shared)).await {
+                if shared.options.access.is_required() {
+                    identity = session.authenticate(user, password).await;
+                    if identity.is_none() {
                         return out.error(WRONG_PASS);
                     }
-                    trusted = true;
                 }
                 rest = more;
             }
@@ -286,7 +283,7 @@ async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out:
             _ => return out.error("ERR Syntax error in HELLO"),
         }
     }
-    if !trusted {
+    if identity.is_none() {
         return out.error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
     }
     if let Some(name) = name {
@@ -295,7 +292,7 @@ async fn hello(arguments: &[Bytes], session: &mut Session, shared: &Shared, out:
             Err(error) => return out.error(error),
         }
     }
-    session.set_authenticated(trusted);
+    session.set_identity(identity);
     session.resp3 = protocol == Protocol::Three;
     out.protocol = protocol;
     out.map(7);
@@ -411,7 +408,13 @@ fn info(shared: &Shared) -> String {
     )
 }
 
-fn script(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
+fn script(word: &[u8], rest: &[Bytes], session: &Session, shared: &Shared, out: &mut Output) {
+    // The cache is that of all clients.
+    if is(word, "flush")
+        && let Some(refusal) = session.refusal(Role::Operator, "script flush")
+    {
+        return out.error(&qless::refused(&refusal));
+    }
     match (&word.to_ascii_lowercase()[..], rest) {
         (b"load", [body]) => out.bulk(shared.scripts.load(body)),
         (b"exists", [_, ..]) => {
@@ -464,6 +467,9 @@ fn load(body: &[u8], out: &mut Output) {
 
 async fn subscribe(kind: Kind, names: &[Bytes], session: &mut Session, out: &mut Output) {
     let word = if kind == Kind::Channel { "subscribe" } else { "psubscribe" };
+    if names.iter().any(|name| name.len() > CHANNEL_BYTES_MAX) {
+        return out.error(&format!("ERR a channel or pattern has at most {CHANNEL_BYTES_MAX} bytes"));
+    }
     match session.subscribe(kind, names).await {
         Ok(counts) => {
             names.iter().zip(&counts).for_each(|(name, count)| confirm(word, Some(name), *count, out));
@@ -525,9 +531,12 @@ fn pubsub(word: &[u8], rest: &[Bytes], shared: &Shared, out: &mut Output) {
 
 /// Sends a message to the subscribers of this server, and through the backend to those of other processes.
 /// Ruby's workers end their listeners so.
-async fn publish(channel: &Bytes, text: &Bytes, shared: &Shared, out: &mut Output) {
+async fn publish(channel: &Bytes, text: &Bytes, session: &Session, shared: &Shared, out: &mut Output) {
     if channel.starts_with(PRIVATE_CHANNELS) {
         return out.error("ERR channels that begin with gt: are geartrain's own");
+    }
+    if let Some(refusal) = session.refusal(Role::Operator, "publish") {
+        return out.error(&qless::refused(&refusal));
     }
     match shared.channels.send(channel, text).await {
         Ok(receivers) => out.integer(i64::try_from(receivers).unwrap_or(i64::MAX)),

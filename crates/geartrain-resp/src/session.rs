@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use geartrain_core::{BackendError, Timestamp};
-use geartrain_front::{Admitted, Evicted};
+use geartrain_core::{Backend, BackendError, Refusal, Role, Timestamp};
+use geartrain_front::{Admitted, Caller, Evicted, GuardedBackend, Identity};
+use tokio_util::sync::CancellationToken;
 
 use crate::channels::Kind;
 use crate::frame::Output;
@@ -29,6 +30,13 @@ pub(crate) struct Session {
     /// None for a Unix socket.
     ip: Option<IpAddr>,
     admitted: Admitted,
+    /// Who the client is; none before it has authenticated.
+    identity: Option<Arc<Identity>>,
+    /// The backend, as this client may use it.
+    backend: Arc<dyn Backend>,
+    /// Cancelled when the key of the client is of no use any more. Of this connection alone, because waiting for
+    /// a token of many connections makes them contend.
+    revoked: CancellationToken,
     /// Speaks RESP3, and so may send requests while it is subscribed.
     pub(crate) resp3: bool,
     /// Closes after the last reply.
@@ -43,10 +51,14 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(number: u64, ip: Option<IpAddr>, admitted: Admitted, shared: Arc<Shared>) -> Session {
-        Session {
+        let anonymous = shared.options.access.anonymous();
+        let mut session = Session {
             number,
             ip,
             admitted,
+            identity: None,
+            backend: shared.backend.clone(),
+            revoked: CancellationToken::new(),
             shared,
             resp3: false,
             closing: false,
@@ -55,7 +67,9 @@ impl Session {
             patterns: BTreeSet::new(),
             outbox: outbox::Receiver::new(),
             wrong_clock_logged: false,
-        }
+        };
+        session.set_identity(anonymous);
+        session
     }
 
     /// Logs a client's wrong clock, once per connection.
@@ -87,9 +101,46 @@ impl Session {
         self.admitted.is_authenticated()
     }
 
-    /// Always true without a password.
-    pub(crate) fn set_authenticated(&mut self, authenticated: bool) {
-        self.admitted.set_authenticated(authenticated || self.shared.options.password.is_none());
+    /// Who the client is, if it has authenticated or need not.
+    pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
+        self.identity.as_ref()
+    }
+
+    /// Forgets who the client is.
+    pub(crate) fn reset_identity(&mut self) {
+        self.set_identity(self.shared.options.access.anonymous());
+    }
+
+    pub(crate) fn set_identity(&mut self, identity: Option<Arc<Identity>>) {
+        self.admitted.set_authenticated(identity.is_some());
+        self.revoked = match &identity {
+            Some(identity) => identity.revoked().child_token(),
+            None => CancellationToken::new(),
+        };
+        self.identity = identity;
+        self.set_backend();
+    }
+
+    /// The backend, as this client may use it.
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Why the client may not do what is no command of the backend.
+    pub(crate) fn refusal(&self, needed: Role, command: &'static str) -> Option<Refusal> {
+        let role = self.identity.as_ref()?.role;
+        self.shared.options.access.refusal(role, needed, || command)
+    }
+
+    fn set_backend(&mut self) {
+        let Some(identity) = self.identity.clone() else {
+            // Calls are refused before they get here.
+            self.backend = self.shared.backend.clone();
+            return;
+        };
+        let client = Some(self.name()).filter(|name| !name.is_empty());
+        let caller = Caller { identity, from: self.address().into(), client: client.map(Arc::from) };
+        self.backend = GuardedBackend::of(&self.shared.backend, &self.shared.options.access, caller);
     }
 
     /// Whether the client is on this machine.
@@ -97,9 +148,11 @@ impl Session {
         self.ip.is_none_or(|ip| ip.to_canonical().is_loopback())
     }
 
-    /// Checks the password, after a delay if wrong ones came from this address.
-    pub(crate) async fn is_password(&self, is_right: impl FnOnce() -> bool) -> bool {
-        self.shared.auth.attempt(self.ip, is_right).await
+    /// The owner of a key or the password, after a delay if wrong ones came from this address.
+    pub(crate) async fn authenticate(&self, user: &[u8], secret: &[u8]) -> Option<Arc<Identity>> {
+        // No key has a name that is not UTF-8, and none this one.
+        let user = std::str::from_utf8(user).unwrap_or("?");
+        self.shared.options.access.authenticate(Some(user), secret, self.ip).await
     }
 
     /// In RESP2, replies and messages look the same, so a subscriber may send little else.
@@ -112,12 +165,20 @@ impl Session {
         self.channels.len() + self.patterns.len()
     }
 
-    /// The outbox, the end of a client that falls behind, and that of one that does not authenticate in time.
+    /// The outbox, the end of a client that falls behind, and that of one that does not authenticate
+    /// in time or loses its access.
     pub(crate) fn events(
         &mut self,
     ) -> (&mut outbox::Receiver, impl Future<Output = ()> + use<>, impl Future<Output = Evicted>) {
         let disconnected = self.outbox.sender.disconnected();
-        (&mut self.outbox, disconnected, self.admitted.evicted())
+        let (evicted, revoked) = (self.admitted.evicted(), self.revoked.cancelled());
+        let evicted = async {
+            tokio::select! {
+                why = evicted => why,
+                () = revoked => Evicted::Revoked,
+            }
+        };
+        (&mut self.outbox, disconnected, evicted)
     }
 
     pub(crate) fn take_push(&mut self) -> Option<Push> {
@@ -193,19 +254,21 @@ impl Session {
         self.shared.peers().get(&self.number).map(|(_, name)| name.clone()).unwrap_or_default()
     }
 
-    /// Who asks: the name that the call gives or that the client has set, and the address.
+    /// Who asks: the name of the access key, or the one that the call gives or the client has set, and the address.
     pub(crate) fn caller(&self, given: Option<&str>) -> Arc<str> {
-        let (address, name) = self.shared.peers().get(&self.number).cloned().unwrap_or_default();
-        match given.unwrap_or(&name) {
+        let (address, client) = self.shared.peers().get(&self.number).cloned().unwrap_or_default();
+        let of_key = self.identity.as_ref().and_then(|identity| identity.name.as_deref());
+        match of_key.or(given).unwrap_or(&client) {
             "" => address.into(),
             name => format!("{name} ({address})").into(),
         }
     }
 
-    pub(crate) fn rename(&self, name: String) {
+    pub(crate) fn rename(&mut self, name: String) {
         if let Some(peer) = self.shared.peers().get_mut(&self.number) {
             peer.1 = name;
         }
+        self.set_backend();
     }
 }
 

@@ -2,8 +2,9 @@
 use crate::common;
 
 use common::{Server, Value, request};
-use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
+use geartrain_front::{AUTHENTICATE_WITHIN, AccessControl, Admission};
 use geartrain_resp::Options;
+use std::sync::Arc;
 
 /// The store writes a large payload before it queues the put, and executes other batches meanwhile, but none
 /// of this connection.
@@ -199,7 +200,8 @@ async fn a_stopping_server_answers_what_it_has_read_and_ends_every_connection() 
 
 #[tokio::test]
 async fn every_connection_needs_the_password() {
-    let options = Options { password: Some("secret".into()), ..Options::default() };
+    let options =
+        Options { access: Arc::new(AccessControl::open().with_password("secret")), ..Options::default() };
     let server = Server::with(options).await;
     let mut peer = server.peer().await;
     let wrong = Value::error("WRONGPASS invalid username-password pair or user is disabled.");

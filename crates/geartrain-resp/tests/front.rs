@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Peer, Server, Value};
 use geartrain_core::{Backend, BackendError, Call, Pending, Pop, PopReply, Seconds, Subscription, wire};
-use geartrain_front::{AUTHENTICATE_WITHIN, Admission};
+use geartrain_front::{AUTHENTICATE_WITHIN, AccessControl, Admission};
 use geartrain_resp::{Front, Options};
 use geartrain_testkit::clock::ManualClock;
 use geartrain_testkit::scaled;
@@ -61,7 +61,11 @@ async fn http_ends_the_connection_and_its_body_is_not_executed() {
 #[tokio::test]
 async fn a_connection_that_does_not_authenticate_in_time_is_closed() {
     let admission = Admission::with_limits(100, Duration::from_millis(100));
-    let options = Options { password: Some("secret".into()), admission, ..Options::default() };
+    let options = Options {
+        access: Arc::new(AccessControl::open().with_password("secret")),
+        admission,
+        ..Options::default()
+    };
     let server = Server::with(options).await;
     let mut client = server.peer().await;
     assert_eq!(client.ask(&["AUTH", "secret"]).await, Value::simple("OK"));
@@ -93,7 +97,11 @@ async fn a_connection_that_does_not_authenticate_in_time_is_closed() {
 #[tokio::test]
 async fn connections_without_a_password_do_not_keep_others_out() {
     let admission = Admission::with_limits(40, AUTHENTICATE_WITHIN);
-    let options = Options { password: Some("secret".into()), admission, ..Options::default() };
+    let options = Options {
+        access: Arc::new(AccessControl::open().with_password("secret")),
+        admission,
+        ..Options::default()
+    };
     let server = Server::with(options).await;
     let mut unauthenticated = Vec::new();
     for _ in 0..100 {
@@ -115,7 +123,8 @@ async fn connections_without_a_password_do_not_keep_others_out() {
 
 #[tokio::test]
 async fn the_right_password_is_taken_after_wrong_ones() {
-    let options = Options { password: Some("secret".into()), ..Options::default() };
+    let options =
+        Options { access: Arc::new(AccessControl::open().with_password("secret")), ..Options::default() };
     let server = Server::with(options).await;
     let mut peer = server.peer().await;
     let guesses = [common::request(&["AUTH", "guess"]).repeat(6), common::request(&["AUTH", "secret"])];

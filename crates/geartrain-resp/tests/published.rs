@@ -411,3 +411,18 @@ async fn calls_do_not_wait_for_a_subscription_that_never_begins() {
     stop.cancel();
     task.await.unwrap();
 }
+
+/// Names are kept for as long as a connection is subscribed.
+#[tokio::test]
+async fn the_name_of_a_channel_has_a_limit() {
+    let server = Server::start().await;
+    let mut peer = server.peer().await;
+    let long = "x".repeat(4_097);
+    for request in [&["SUBSCRIBE", "ql:log", &long][..], &["PSUBSCRIBE", &long]] {
+        let reply = peer.ask(request).await;
+        assert!(reply.text().contains("at most 4096 bytes"), "{reply:?}");
+    }
+    assert_eq!(peer.ask(&["PUBSUB", "CHANNELS"]).await, Value::Array(Vec::new()));
+    assert!(!matches!(peer.ask(&["SUBSCRIBE", &long[1..]]).await, Value::Error(_)));
+    server.end().await;
+}

@@ -47,7 +47,7 @@ async fn commands_of_client_libraries_on_connect_are_answered() {
         (vec!["FUNCTION", "LIST"], Value::Array(vec![])),
         (vec!["FUNCTION", "DUMP"], Value::Nil),
         (vec!["FUNCTION", "FLUSH"], Value::simple("OK")),
-        (vec!["AUTH", "x"], Value::error("ERR AUTH is not needed: no password is set here")),
+        (vec!["AUTH", "x"], Value::error("ERR AUTH is not needed: no password or key is set here")),
         (vec!["ECHO"], Value::error("ERR wrong number of arguments for 'echo' command")),
         (vec!["SUBSCRIBE"], Value::error("ERR wrong number of arguments for 'subscribe' command")),
         (vec!["FCALL"], Value::error("ERR wrong number of arguments for 'fcall' command")),

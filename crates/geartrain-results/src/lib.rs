@@ -15,6 +15,7 @@ mod sqlite;
 mod target;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use batch::{Batch, Change, Ended, Gap, ResultRecord, Started};
 pub use entry::{Ending, Entry, Query};

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use geartrain_core::Backend;
 use geartrain_core::SystemClock;
-use geartrain_front::{Tls, TlsFiles};
+use geartrain_front::{AccessControl, Caller, GuardedBackend, Identity, Tls, TlsFiles};
 use geartrain_gearman::front::{Front, Options};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Settings, StartError};
+use crate::address::Listener;
+use crate::{Address, Settings, StartError, exposure};
 
 /// The settings of the Gearman front-end.
 #[derive(Debug, Clone)]
 pub struct GearmanSettings {
     /// The address. Port 0 picks a free port.
-    pub address: SocketAddr,
+    pub address: Address,
     /// The host name in job handles; this machine's name, if not given.
     pub host: Option<String>,
     /// How many attempts a job gets; no limit, if not given.
@@ -36,7 +36,7 @@ impl GearmanSettings {
     /// The defaults.
     pub fn new(address: SocketAddr) -> GearmanSettings {
         GearmanSettings {
-            address,
+            address: address.into(),
             host: None,
             attempts_max: None,
             wake: Options::default().worker_wakeup,
@@ -49,8 +49,8 @@ impl GearmanSettings {
 
 /// A front-end that listens and does not serve yet.
 pub(crate) struct Listening {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
+    address: Address,
     options: Options,
 }
 
@@ -67,14 +67,10 @@ pub(crate) async fn bind(
     server: &Settings,
     quit: &CancellationToken,
 ) -> Result<Listening, StartError> {
-    let address = settings.address;
-    let authenticates = settings.tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
-    if !address.ip().is_loopback() && !authenticates && !server.insecure {
-        let missing = "certificate: give --gearman-tls-cert, --gearman-tls-key and --gearman-tls-ca";
-        return Err(StartError::Open { address, missing });
-    }
+    let tls = settings.tls.as_ref();
+    let (listener, address) =
+        crate::listen(&settings.address, &exposure::GEARMAN, tls, false, server).await?;
     let tls = settings.tls.clone().map(Tls::load).transpose()?;
-    let (listener, address) = crate::listen(address, "--gearman").await?;
     let host = settings.host.clone();
     let options = Options {
         host: host.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned()),
@@ -89,6 +85,12 @@ pub(crate) async fn bind(
     Ok(Listening { listener, address, options })
 }
 
+/// The backend for Gearman's clients, who cannot log in: the address or their certificates let them in.
+pub(crate) fn guarded(backend: &Arc<dyn Backend>, access: &Arc<AccessControl>) -> Arc<dyn Backend> {
+    let caller = Caller { identity: Identity::unnamed(), from: "gearman".into(), client: None };
+    GuardedBackend::of(backend, access, caller)
+}
+
 /// Starts serving and returns the bound address.
 pub(crate) fn serve(
     listening: Listening,
@@ -96,10 +98,15 @@ pub(crate) fn serve(
     backend: Arc<dyn Backend>,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
-) -> SocketAddr {
+) -> Address {
     let Listening { listener, address, options } = listening;
     let front = Front::new(backend, Arc::new(SystemClock), Options { sole_server: alone, ..options });
     let stop = stop.clone();
-    tasks.spawn(async move { front.serve(listener, stop).await });
+    tasks.spawn(async move {
+        match listener {
+            Listener::Tcp(listener) => front.serve(listener, stop).await,
+            Listener::Unix(listener, _file) => front.serve_unix(listener, stop).await,
+        }
+    });
     address
 }

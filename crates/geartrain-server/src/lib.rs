@@ -1,24 +1,29 @@
 //! The server: joins one backend to the RESP, Gearman and HTTP front-ends.
 
+mod address;
 mod demo;
+mod exposure;
 mod gearman;
 mod result_recorder;
 mod sweep;
 mod systemd;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use geartrain::{Client, QueueName, Target};
+use geartrain::{Client, HostOptions, QueueName, Target};
 use geartrain_core::SystemClock;
-use geartrain_front::{Admission, RepeatedWarning, Tls, TlsError};
+use geartrain_front::{AccessControl, Admission, AuditLog, AuditScope, RepeatedWarning, Tls, TlsError};
+use geartrain_http::LogReader;
+use geartrain_json::OperationError;
 use geartrain_resp::{Front, Options};
-use geartrain_results::{LogError, LogTarget};
-use tokio::net::TcpListener;
+use geartrain_results::{LogError, LogTarget, ResultLog};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::address::Listener;
 use crate::result_recorder::ResultRecorder;
 
 /// How long shutdown waits for connections: longer than each of them may take.
@@ -30,16 +35,22 @@ pub struct Settings {
     /// The URL of the queue to serve.
     pub store: String,
     /// The address for RESP. Port 0 picks a free port.
-    pub resp: SocketAddr,
+    pub resp: Address,
     /// TLS for RESP; required, if given.
     pub resp_tls: Option<TlsFiles>,
     /// The Gearman front-end, if any.
     pub gearman: Option<GearmanSettings>,
     /// The HTTP front-end, if any.
     pub http: Option<HttpSettings>,
-    /// The password that clients must send.
+    /// The password that clients may send instead of a key; its owner is an administrator.
     pub password: Option<String>,
-    /// Allows an address that other machines can reach without a password.
+    /// The file of the access keys. As soon as it exists, clients need a key.
+    pub keys: Option<PathBuf>,
+    /// The audit log, if any.
+    pub audit: Option<AuditSettings>,
+    /// Refuses every change.
+    pub read_only: bool,
+    /// Allows an address that other machines can reach without a key or without encryption.
     pub insecure: bool,
     /// Allows clients to delete everything.
     pub allow_flush: bool,
@@ -58,11 +69,14 @@ impl Settings {
     pub fn new(store: impl Into<String>, resp: SocketAddr) -> Settings {
         Settings {
             store: store.into(),
-            resp,
+            resp: resp.into(),
             resp_tls: None,
             gearman: None,
             http: None,
             password: None,
+            keys: None,
+            audit: None,
+            read_only: false,
             insecure: false,
             allow_flush: false,
             slow_after: None,
@@ -77,13 +91,31 @@ impl Settings {
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
     /// The address. Port 0 picks a free port.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Host names that requests may give, besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
+    /// TLS; required, if given.
+    pub tls: Option<TlsFiles>,
 }
 
+/// The settings of the audit log.
+#[derive(Debug, Clone)]
+pub struct AuditSettings {
+    /// The file. With a larger one than [`AUDIT_BYTES_MAX`] there are two: `FILE` and `FILE.1`.
+    pub file: PathBuf,
+    /// Also records puts, pops and the reports of workers.
+    pub all: bool,
+}
+
+/// How long the file of the audit log may become; then another one begins.
+pub const AUDIT_BYTES_MAX: u64 = 16 << 20;
+
+pub use address::{Address, BadAddress};
 pub use gearman::GearmanSettings;
 pub use geartrain_front::TlsFiles;
+pub use geartrain_front::{
+    AccessKey, AuditPage, AuditRecord, KeyFileError, change_keys, new_access_key, read_audit, read_keys,
+};
 pub use systemd::ServiceManager;
 // A limit of the process, so the program raises it, and not the server.
 pub use geartrain_front::raise_descriptor_limit;
@@ -96,10 +128,10 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] geartrain::Error),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {}", listen_advice(*.address, .flag, .source))]
+    #[error("cannot listen on {address}: {}", listen_advice(.address, .flag, .source))]
     Listen {
         /// The address.
-        address: SocketAddr,
+        address: Address,
         /// The command line flag of the address.
         flag: &'static str,
         /// What failed; its text is in that of this error.
@@ -121,18 +153,37 @@ pub enum StartError {
     #[error("{address} can be reached from other machines, and clients need no {missing}, or --insecure")]
     Open {
         /// The address.
-        address: SocketAddr,
+        address: Address,
         /// What is missing, and the flags that add it.
         missing: &'static str,
     },
-    /// Other machines could read what is sent over HTTP.
+    /// Other machines on the way could read keys and passwords.
     #[error(
-        "{address} can be reached from other machines, and HTTP is not encrypted: listen on a loopback address behind \
-         a proxy with TLS, or give --insecure"
+        "{address} can be reached from other machines, and keys would be sent unencrypted: give {flags}, listen on a \
+         loopback address behind a proxy with TLS, or give --insecure"
     )]
     Unencrypted {
         /// The address.
-        address: SocketAddr,
+        address: Address,
+        /// The flags that add TLS.
+        flags: &'static str,
+    },
+    /// Nothing crosses a network there.
+    #[error("{address} is a file of this machine: leave TLS out, or give an address with a port")]
+    TlsOnSocketFile {
+        /// The address.
+        address: Address,
+    },
+    /// The key file cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+    /// The audit log cannot be opened.
+    #[error("cannot open the audit log {}: {source}", file.display())]
+    Audit {
+        /// The file.
+        file: PathBuf,
+        /// What failed; its text is in that of this error.
+        source: std::io::Error,
     },
     /// A TLS file cannot be used.
     #[error(transparent)]
@@ -143,11 +194,12 @@ pub enum StartError {
 pub struct Server {
     client: Client,
     target: Target,
-    resp: SocketAddr,
-    gearman: Option<SocketAddr>,
-    http: Option<SocketAddr>,
-    /// The TLS settings of RESP and Gearman.
+    resp: Address,
+    gearman: Option<Address>,
+    http: Option<Address>,
+    /// The TLS settings of all ports.
     tls: Vec<Arc<Tls>>,
+    access: Arc<AccessControl>,
     service_manager: Option<Arc<ServiceManager>>,
     stop: CancellationToken,
     /// Cancelled when an administrator sends `shutdown`.
@@ -162,25 +214,29 @@ pub struct Server {
 impl Server {
     /// Opens the queue and listens. When this returns, the server is ready.
     pub async fn start(settings: &Settings) -> Result<Server, StartError> {
-        let address = settings.resp;
-        let has_certificates = settings.resp_tls.as_ref().is_some_and(|tls| tls.authorities.is_some());
-        let authenticates = has_certificates || settings.password.is_some();
-        if !address.ip().is_loopback() && !authenticates && !settings.insecure {
-            let missing = "password: give --password-file, or --resp-tls-ca to require certificates";
-            return Err(StartError::Open { address, missing });
+        let mut access = AccessControl::open().read_only(settings.read_only);
+        if let Some(password) = &settings.password {
+            access = access.with_password(password);
         }
+        if let Some(keys) = &settings.keys {
+            access = access.with_key_file(keys.clone())?;
+        }
+        let has_login = access.is_required();
+        let tls = settings.resp_tls.as_ref();
+        let (listener, resp) = listen(&settings.resp, &exposure::RESP, tls, has_login, settings).await?;
         let resp_tls = settings.resp_tls.clone().map(Tls::load).transpose()?;
-        let (listener, resp) = listen(address, "--resp").await?;
         let quit = CancellationToken::new();
         let gearman = match &settings.gearman {
             Some(gearman) => Some(gearman::bind(gearman, settings, &quit).await?),
             None => None,
         };
         let http = match &settings.http {
-            Some(HttpSettings { address, .. }) if !address.ip().is_loopback() && !settings.insecure => {
-                return Err(StartError::Unencrypted { address: *address });
+            Some(http) => {
+                let tls = http.tls.as_ref();
+                let bound = listen(&http.address, &exposure::HTTP, tls, has_login, settings).await?;
+                let tls = http.tls.clone().map(|files| Tls::load_for(files, b"http/1.1")).transpose()?;
+                Some((bound, http.hosts.clone(), tls))
             }
-            Some(http) => Some((listen(http.address, "--http").await?, http.hosts.clone())),
             None => None,
         };
         let target = Target::of(&settings.store)?;
@@ -201,14 +257,31 @@ impl Server {
             let why = "a server stores its jobs itself or in a Redis; connect to Worqr's queues directly";
             return Err(geartrain::Error::Url { url: url.to_string(), why }.into());
         }
-        let client = match settings.result_log {
-            Some(_) => geartrain::connect_as_consumer(&settings.store).await?,
-            None => geartrain::connect(&settings.store).await?,
-        };
+        let host = HostOptions { is_consumer: settings.result_log.is_some(), read_only: settings.read_only };
+        let client = geartrain::connect_as_host(&settings.store, host).await?;
         // It could be used through the socket of its owner, but a server in front of another server is of no
         // use.
         if matches!(target, Target::Directory { .. }) && !client.is_own_directory() {
             return Err(StartError::InUse { directory: target.to_string() });
+        }
+        // In the data directory, which exists now.
+        if let Some(AuditSettings { file, all }) = &settings.audit {
+            let scope = if *all { AuditScope::All } else { AuditScope::Administrative };
+            let log = AuditLog::open(file.clone(), scope, AUDIT_BYTES_MAX)
+                .map_err(|source| StartError::Audit { file: file.clone(), source })?;
+            access = access.with_audit(Some(log));
+        }
+        let access = Arc::new(access);
+        if access.is_locked_out() {
+            tracing::warn!("no access key can be used: `geartrain key add NAME --role ROLE` makes one");
+        }
+        let gearman_is_open = gearman.as_ref().is_some_and(|_| {
+            settings.gearman.as_ref().and_then(|gearman| gearman.tls.as_ref()?.authorities.as_ref()).is_none()
+        });
+        if access.is_required() && gearman_is_open {
+            tracing::info!(
+                "Gearman has no login: programs of this machine need no key there (--gearman off)"
+            );
         }
         // Before clients can connect, so that no event is missed.
         let (stop_recorder, mut recorder) = (CancellationToken::new(), JoinSet::new());
@@ -221,7 +294,9 @@ impl Server {
         }
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         // The embedded engine processes due jobs by itself.
-        if let Target::Redis(_) = target {
+        if let Target::Redis(_) = target
+            && !settings.read_only
+        {
             tasks.spawn(sweep::sweep(client.clone(), stop.clone()));
             let (backend, stopped) = (Arc::from(client.clone()), stop.clone());
             tasks.spawn(async move {
@@ -233,34 +308,50 @@ impl Server {
         }
         let options = Options {
             allow_flush: settings.allow_flush,
-            password: settings.password.clone(),
+            access: access.clone(),
             slow_after: settings.slow_after,
             sync_mode: client.backend().sync_mode().await.unwrap_or_default(),
             ..Options::default()
         };
         let front = Front::new(client.backend().clone(), Arc::new(SystemClock), options);
         let stopped = stop.clone();
-        let tls =
-            resp_tls.iter().cloned().chain(gearman.as_ref().and_then(gearman::Listening::tls)).collect();
+        let of_http = http.iter().filter_map(|(.., tls)| tls.clone());
+        let of_gearman = gearman.as_ref().and_then(gearman::Listening::tls);
+        let tls = resp_tls.iter().cloned().chain(of_gearman).chain(of_http).collect();
+        tasks.spawn(access.clone().watch(stop.clone()));
         tasks.spawn(async move {
-            match resp_tls {
-                None => front.serve_tcp(listener, stopped).await,
-                Some(tls) => front.serve_tls(listener, tls, stopped).await,
+            match (listener, resp_tls) {
+                (Listener::Tcp(listener), None) => front.serve_tcp(listener, stopped).await,
+                (Listener::Tcp(listener), Some(tls)) => front.serve_tls(listener, tls, stopped).await,
+                (Listener::Unix(listener, _file), _) => front.serve_unix(listener, stopped).await,
             }
         });
         let gearman = gearman.map(|listening| {
             let alone = !matches!(target, Target::Redis(_));
-            gearman::serve(listening, alone, client.backend().clone(), &stop, &mut tasks)
+            gearman::serve(listening, alone, gearman::guarded(client.backend(), &access), &stop, &mut tasks)
         });
-        let http = http.map(|((listener, address), hosts)| {
-            let options =
-                geartrain_http::Options { password: settings.password.clone(), hosts, ..Default::default() };
+        let result_log = settings.result_log.as_ref().map(log_reader).transpose()?;
+        let http = http.map(|((listener, address), hosts, tls)| {
+            let options = geartrain_http::Options {
+                access: access.clone(),
+                hosts,
+                url: Some(url_of(&target)),
+                result_log,
+                ..Default::default()
+            };
             let front = geartrain_http::Front::new(client.backend().clone(), options, stop.clone());
-            tasks.spawn(async move { front.serve_tcp(listener).await });
+            tasks.spawn(async move {
+                match (listener, tls) {
+                    (Listener::Tcp(listener), None) => front.serve_tcp(listener).await,
+                    (Listener::Tcp(listener), Some(tls)) => front.serve_tls(listener, tls).await,
+                    (Listener::Unix(listener, _file), _) => front.serve_unix(listener).await,
+                }
+            });
             address
         });
         let connections_max = Admission::of_process().connections_max();
-        let (at_gearman, at_http) = (gearman.map(tracing::field::display), http.map(tracing::field::display));
+        let shown = |address: &Option<Address>| address.clone().map(tracing::field::display);
+        let (at_gearman, at_http) = (shown(&gearman), shown(&http));
         tracing::info!(
             store = %target, %resp, gearman = at_gearman, http = at_http, connections_max, "the server is ready"
         );
@@ -271,6 +362,7 @@ impl Server {
             gearman,
             http,
             tls,
+            access,
             service_manager: None,
             stop,
             quit,
@@ -281,18 +373,23 @@ impl Server {
     }
 
     /// The address for RESP.
-    pub fn resp(&self) -> SocketAddr {
-        self.resp
+    pub fn resp(&self) -> &Address {
+        &self.resp
     }
 
     /// The address for Gearman.
-    pub fn gearman(&self) -> Option<SocketAddr> {
-        self.gearman
+    pub fn gearman(&self) -> Option<&Address> {
+        self.gearman.as_ref()
     }
 
     /// The address for HTTP.
-    pub fn http(&self) -> Option<SocketAddr> {
-        self.http
+    pub fn http(&self) -> Option<&Address> {
+        self.http.as_ref()
+    }
+
+    /// Whether clients need a key or the password.
+    pub fn requires_login(&self) -> bool {
+        self.access.is_required()
     }
 
     /// Returns when an administrator has sent `shutdown`.
@@ -300,8 +397,10 @@ impl Server {
         self.quit.cancelled().await;
     }
 
-    /// Reads the TLS files again, for new connections. Bad files are logged, and the settings in use stay.
-    pub fn reload_certificates(&self) {
+    /// Reads the TLS files again, for new connections, and the access keys. Bad files are logged, and what is in
+    /// use stays.
+    pub fn reload(&self) {
+        self.access.reload_and_log();
         if self.tls.is_empty() {
             tracing::info!("there are no certificates to reload");
         }
@@ -317,8 +416,8 @@ impl Server {
     /// the server is stopping.
     pub fn notify(&mut self, service_manager: ServiceManager) {
         let service_manager = Arc::new(service_manager);
-        let gearman = self.gearman.map(|address| format!(", Gearman on {address}"));
-        let http = self.http.map(|address| format!(", HTTP on {address}"));
+        let gearman = self.gearman().map(|address| format!(", Gearman on {address}"));
+        let http = self.http().map(|address| format!(", HTTP on {address}"));
         let at = gearman.unwrap_or_default() + &http.unwrap_or_default();
         service_manager.ready(&format!("RESP on {}{at}; jobs are stored in {}", self.resp, self.target));
         if let Some(interval) = service_manager.watchdog_interval() {
@@ -377,8 +476,28 @@ impl Server {
     }
 }
 
+/// The URL of the queue, without a password.
+fn url_of(target: &Target) -> String {
+    match target {
+        Target::Memory => "memory:".to_owned(),
+        Target::Directory { .. } => format!("embedded:{target}"),
+        other => other.to_string(),
+    }
+}
+
+/// Reads the result log for requests. Its writer has created it.
+fn log_reader(log: &LogTarget) -> Result<LogReader, LogError> {
+    let log = ResultLog::open_existing(log)?;
+    Ok(Arc::new(move |request| {
+        log.answer(request).map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "the result log cannot be read");
+            OperationError::new("unavailable", "the result log cannot be read")
+        })
+    }))
+}
+
 /// Why an address cannot be listened on, and what to do about it.
-fn listen_advice(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {
+fn listen_advice(address: &Address, flag: &str, error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             format!("another program listens there; stop it, or choose another address with {flag}")
@@ -386,9 +505,13 @@ fn listen_advice(address: SocketAddr, flag: &str, error: &std::io::Error) -> Str
         std::io::ErrorKind::AddrNotAvailable => {
             format!("this machine does not have that address; choose one of its own with {flag}")
         }
-        std::io::ErrorKind::PermissionDenied if address.port() < 1_024 => format!(
-            "ports below 1024 need the capability CAP_NET_BIND_SERVICE; grant it, or choose another port with {flag}"
-        ),
+        std::io::ErrorKind::PermissionDenied
+            if address.ip().is_some_and(|address| address.port() < 1_024) =>
+        {
+            format!(
+                "ports below 1024 need the capability CAP_NET_BIND_SERVICE; grant it, or choose another port with {flag}"
+            )
+        }
         _ => format!("{error}; choose another address with {flag}"),
     }
 }
@@ -400,11 +523,18 @@ async fn probe(engine: Option<&Client>) {
     }
 }
 
-async fn listen(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Listen { address, flag, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
+/// Listens on an address, if that is safe.
+async fn listen(
+    address: &Address,
+    port: &exposure::Port,
+    tls: Option<&TlsFiles>,
+    has_login: bool,
+    settings: &Settings,
+) -> Result<(Listener, Address), StartError> {
+    let failed = |source| StartError::Listen { address: address.clone(), flag: port.flag, source };
+    let resolved = address.resolve().await.map_err(failed)?;
+    exposure::check(port, address, &resolved, tls, has_login, settings)?;
+    Listener::bind(address, &resolved).await.map_err(failed)
 }
 
 #[cfg(test)]

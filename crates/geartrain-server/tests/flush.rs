@@ -114,17 +114,17 @@ fn reads(runtime: &Runtime, address: SocketAddr) -> Vec<String> {
 
 /// Fills and flushes a server, and compares what it shows with a new one in memory.
 fn check(runtime: &Runtime, server: &Server, new: &[String]) {
-    fill(runtime, server.resp());
-    assert_ne!(reads(runtime, server.resp()), new);
+    fill(runtime, server.resp().ip().unwrap());
+    assert_ne!(reads(runtime, server.resp().ip().unwrap()), new);
     // The queue is paused, so the reads above have popped nothing.
-    let flushed = Connection::open(server.resp()).call(&[b"FLUSHDB"]).reply;
+    let flushed = Connection::open(server.resp().ip().unwrap()).call(&[b"FLUSHDB"]).reply;
     assert_eq!(flushed, Reply::Status("OK".into()));
-    assert_eq!(reads(runtime, server.resp()), new);
+    assert_eq!(reads(runtime, server.resp().ip().unwrap()), new);
 }
 
 fn new_server(runtime: &Runtime) -> Vec<String> {
     let server = runtime.block_on(Server::start(&settings("memory:".into()))).unwrap();
-    let new = reads(runtime, server.resp());
+    let new = reads(runtime, server.resp().ip().unwrap());
     runtime.block_on(server.stop());
     new
 }
@@ -136,7 +136,7 @@ fn a_flushed_server_is_as_new_also_after_a_restart() {
     let settings = settings(format!("embedded:{}", scratch.path().display()));
     for _ in 0..2 {
         let server = runtime.block_on(Server::start(&settings)).unwrap();
-        assert_eq!(reads(&runtime, server.resp()), new);
+        assert_eq!(reads(&runtime, server.resp().ip().unwrap()), new);
         check(&runtime, &server, &new);
         runtime.block_on(server.stop());
     }
@@ -167,7 +167,7 @@ fn a_server_that_does_not_allow_it_refuses_to_flush() {
     let runtime = Runtime::new().unwrap();
     let settings = Settings { allow_flush: false, ..settings("memory:".into()) };
     let server = runtime.block_on(Server::start(&settings)).unwrap();
-    let refused = Connection::open(server.resp()).call(&[b"FLUSHDB"]).reply;
+    let refused = Connection::open(server.resp().ip().unwrap()).call(&[b"FLUSHDB"]).reply;
     assert!(matches!(&refused, Reply::Error(why) if why.contains("allows flushing")), "{refused}");
     let client = runtime.block_on(geartrain::connect(&format!("redis://{}", server.resp()))).unwrap();
     let flush = geartrain::Flush { count: geartrain::Count::new(1).unwrap() };

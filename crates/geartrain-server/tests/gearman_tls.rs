@@ -42,7 +42,7 @@ fn settings(tls: Option<TlsFiles>, address: SocketAddr) -> Settings {
 
 /// The reply to `version`, if there is one.
 async fn version(connector: &TlsConnector, server: &Server) -> Option<String> {
-    let stream = TcpStream::connect(server.gearman().unwrap()).await.unwrap();
+    let stream = TcpStream::connect(server.gearman().unwrap().ip().unwrap()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = connector.connect(name, stream).await.ok()?;
     stream.write_all(b"version\n").await.ok()?;
@@ -68,7 +68,7 @@ async fn a_client_certificate_of_the_authority_is_required() {
     assert_eq!(version(&forged, &server).await, None);
     assert_eq!(version(&client(&ca, None), &server).await, None);
     // Plain text is refused.
-    let mut plain = TcpStream::connect(server.gearman().unwrap()).await.unwrap();
+    let mut plain = TcpStream::connect(server.gearman().unwrap().ip().unwrap()).await.unwrap();
     plain.write_all(b"version\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
@@ -103,7 +103,7 @@ async fn a_large_reply_reaches_a_client_that_reads_late() {
     let (certificate, key) = authority.sign(&scratch, "server", "localhost");
     let files = TlsFiles { certificate, key, authorities: None };
     let server = Server::start(&settings(Some(files), (LOCAL, 0).into())).await.unwrap();
-    let stream = TcpStream::connect(server.gearman().unwrap()).await.unwrap();
+    let stream = TcpStream::connect(server.gearman().unwrap().ip().unwrap()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let connector = client(&authority.write(&scratch, "ca.pem"), None);
     let mut stream = connector.connect(name, stream).await.unwrap();

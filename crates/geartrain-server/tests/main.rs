@@ -14,4 +14,5 @@ mod qless_clients;
 mod qless_py;
 mod resp_tls;
 mod result_log;
+mod security;
 mod two_servers;

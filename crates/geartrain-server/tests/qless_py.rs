@@ -227,7 +227,7 @@ impl Geartrain {
     }
 
     fn port(&self) -> u16 {
-        self.server.as_ref().expect("it runs until the end").resp().port()
+        self.server.as_ref().expect("it runs until the end").resp().ip().expect("it has an address").port()
     }
 }
 

@@ -81,7 +81,11 @@ async fn our_client_works_over_tls_and_checks_the_certificate() {
         (format!("rediss://{}?ca=/nowhere.pem", server.resp()), "/nowhere.pem"),
         (format!("rediss://{}?ca={}", server.resp(), pki.files.key.display()), "no certificate"),
         (
-            format!("rediss://localhost:{}?patience=1&ca={}", server.resp().port(), pki.ca.display()),
+            format!(
+                "rediss://localhost:{}?patience=1&ca={}",
+                server.resp().ip().unwrap().port(),
+                pki.ca.display()
+            ),
             "localhost",
         ),
     ] {
@@ -105,7 +109,7 @@ async fn a_client_that_closes_before_it_has_read_its_job_holds_none() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     for round in 0..20 {
         let jid = queue.put("mail", "k", "{}").await.unwrap();
-        let mut stream = open(server.resp(), &pki.ca).await.unwrap();
+        let mut stream = open(server.resp().ip().unwrap(), &pki.ca).await.unwrap();
         // The first reply comes with messages of TLS. Until they are read, the client resets the connection
         // when it closes, and from then on when the reply arrives.
         assert!(round % 2 == 0 || ping(&mut stream).await);
@@ -148,18 +152,18 @@ async fn plain_text_gets_no_answer_and_a_slow_handshake_delays_no_client() {
     let pki = Pki::new();
     let server = Server::start(&pki.settings()).await.unwrap();
     for bytes in [&b"PING\r\n"[..], b"*1\r\n$4\r\nPING\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\0"] {
-        assert_eq!(answer_to(server.resp(), bytes).await, b"");
+        assert_eq!(answer_to(server.resp().ip().unwrap(), bytes).await, b"");
     }
     // Silent from the beginning, and silent in mid-handshake.
     let mut slow = Vec::new();
     for number in 0..50 {
-        let mut stream = TcpStream::connect(server.resp()).await.unwrap();
+        let mut stream = TcpStream::connect(server.resp().ip().unwrap()).await.unwrap();
         if number % 2 == 0 {
             stream.write_all(b"\x16\x03\x01\x02\x00").await.unwrap();
         }
         slow.push(stream);
     }
-    let mut stream = open(server.resp(), &pki.ca).await.unwrap();
+    let mut stream = open(server.resp().ip().unwrap(), &pki.ca).await.unwrap();
     assert!(ping(&mut stream).await);
     // A stop does not wait for them.
     server.stop().await;
@@ -170,7 +174,7 @@ async fn a_password_is_required_behind_the_handshake() {
     let pki = Pki::new();
     let settings = Settings { password: Some("secret".to_owned()), ..pki.settings() };
     let server = Server::start(&settings).await.unwrap();
-    let mut stream = open(server.resp(), &pki.ca).await.unwrap();
+    let mut stream = open(server.resp().ip().unwrap(), &pki.ca).await.unwrap();
     stream.write_all(b"PING\r\n").await.unwrap();
     let mut answer = [0; 7];
     stream.read_exact(&mut answer).await.unwrap();
@@ -191,7 +195,7 @@ async fn reloaded_certificates_are_used_for_new_connections_of_both_protocols() 
     let pki = Pki::new();
     let gearman = GearmanSettings { tls: Some(pki.files.clone()), ..GearmanSettings::new((LOCAL, 0).into()) };
     let server = Server::start(&Settings { gearman: Some(gearman), ..pki.settings() }).await.unwrap();
-    let ports = [server.resp(), server.gearman().unwrap()];
+    let ports = [server.resp().ip().unwrap(), server.gearman().unwrap().ip().unwrap()];
     let before = presented(ports[0], &pki.ca).await.unwrap();
     let mut old = open(ports[0], &pki.ca).await.unwrap();
 
@@ -199,9 +203,9 @@ async fn reloaded_certificates_are_used_for_new_connections_of_both_protocols() 
     let key = std::fs::read(&pki.files.key).unwrap();
     pki.authority.sign(&pki.scratch, "server", "127.0.0.1");
     std::fs::write(&pki.files.key, &key).unwrap();
-    server.reload_certificates();
+    server.reload();
     std::fs::write(&pki.files.certificate, "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
-    server.reload_certificates();
+    server.reload();
     for port in ports {
         assert_eq!(presented(port, &pki.ca).await.as_ref(), Some(&before));
     }
@@ -210,7 +214,7 @@ async fn reloaded_certificates_are_used_for_new_connections_of_both_protocols() 
     let new = Authority::new();
     let new_ca = new.write(&pki.scratch, "new-ca.pem");
     new.sign(&pki.scratch, "server", "127.0.0.1");
-    server.reload_certificates();
+    server.reload();
     for port in ports {
         assert_eq!(presented(port, &pki.ca).await, None);
         assert_ne!(presented(port, &new_ca).await, Some(before.clone()));
@@ -226,7 +230,7 @@ async fn reloaded_certificates_are_used_for_new_connections_of_both_protocols() 
 async fn a_large_reply_reaches_a_client_that_reads_late() {
     let pki = Pki::new();
     let server = Server::start(&pki.settings()).await.unwrap();
-    let mut stream = open(server.resp(), &pki.ca).await.unwrap();
+    let mut stream = open(server.resp().ip().unwrap(), &pki.ca).await.unwrap();
     let text = "x".repeat(8 << 20);
     let request = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{text}\r\n", text.len());
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -243,7 +247,7 @@ async fn a_large_reply_reaches_a_client_that_reads_late() {
 async fn other_clients_connect_with_tls() {
     let pki = Pki::new();
     let server = Server::start(&pki.settings()).await.unwrap();
-    let (port, ca) = (server.resp().port().to_string(), pki.ca.display().to_string());
+    let (port, ca) = (server.resp().ip().unwrap().port().to_string(), pki.ca.display().to_string());
     let program = "import redis, sys; queue = redis.Redis(port=int(sys.argv[1]), host='127.0.0.1', ssl=True, \
         ssl_ca_certs=sys.argv[2]); print(queue.eval('', 0, 'put', 0, 'w', 'mail', 'j1', 'k', '{}', 0))";
     let ran =

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use flume::{Receiver, Sender};
 use geartrain_core::engine::{Engine, Limits};
 use geartrain_core::{
-    Answer, Backend, BackendError, Backup, BackupStep, BackupSummary, BackupTarget, Call, Clock, Pending,
-    Pop, PopReply, QueueName, ResultStream, Seconds, Subscription, Timestamp,
+    Answer, Backend, BackendError, Backup, BackupStep, BackupSummary, BackupTarget, Call, Clock, Measures,
+    Pending, Pop, PopReply, QueueName, ResultStream, Seconds, Subscription, Timestamp,
 };
 
 use crate::backup::{DISK_FULL, StoreBackup, refusal};
@@ -281,6 +281,10 @@ impl Backend for StoreBackend {
     fn sync_mode(&self) -> Pending<'_, Option<String>> {
         let mode = self.sync.map_or_else(|| "none".to_owned(), |sync| sync.to_string());
         Box::pin(async { Ok(Some(mode)) })
+    }
+
+    fn measure(&self) -> Measures {
+        self.data_dir.upgrade().map_or_else(Measures::default, |data_dir| data_dir.measure())
     }
 
     fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {

@@ -6,10 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use geartrain_core::{Measures, Timing};
+
 use crate::backup::BackupGate;
 use crate::recovery::OpenError;
 use crate::spill::large::LargePayloads;
 use crate::wal::Disk;
+
+/// How long commits and syncs of the log took.
+#[derive(Debug, Default)]
+pub(crate) struct CommitTimings {
+    pub(crate) commit: Timing,
+    pub(crate) sync: Timing,
+}
 
 /// A data directory in use.
 pub(crate) struct DataDir {
@@ -18,6 +27,8 @@ pub(crate) struct DataDir {
     /// Bytes of payloads in memory.
     pub(crate) payload_bytes: Arc<AtomicU64>,
     pub(crate) large: Arc<LargePayloads>,
+    /// How long commits, and syncs of the log, took.
+    pub(crate) timings: Arc<CommitTimings>,
     /// Held as long as the directory is in use.
     _lock: Option<DirLock>,
 }
@@ -25,8 +36,17 @@ pub(crate) struct DataDir {
 impl DataDir {
     pub(crate) fn new(disk: Arc<dyn Disk>, own_file_bytes_min: usize, lock: Option<DirLock>) -> DataDir {
         let large = Arc::new(LargePayloads::new(disk.clone(), own_file_bytes_min));
-        let (backup_gate, payload_bytes) = (Arc::default(), Arc::default());
-        DataDir { disk, backup_gate, payload_bytes, large, _lock: lock }
+        let (backup_gate, payload_bytes, timings) = (Arc::default(), Arc::default(), Arc::default());
+        DataDir { disk, backup_gate, payload_bytes, large, timings, _lock: lock }
+    }
+
+    pub(crate) fn measure(&self) -> Measures {
+        Measures {
+            store_bytes: self.disk.list().ok().map(|files| files.iter().map(|(_, bytes)| bytes).sum()),
+            commit: Some(self.timings.commit.read()),
+            sync: Some(self.timings.sync.read()),
+            round_trip: None,
+        }
     }
 }
 

@@ -244,7 +244,14 @@ impl Store {
         let wake: Wake = Arc::new(move || wake.get().into_iter().for_each(|wake| wake()));
         let memory_bytes_max = self.options.payload_memory_within_limit();
         let (spill, spill_writer) = policy_and_writer(files, memory_bytes_max, in_memory, wake);
-        let committer = Committer::new(wal, self.options.sync, self.checkpoints(), spill_writer, from);
+        let committer = Committer::new(
+            wal,
+            self.options.sync,
+            self.checkpoints(),
+            spill_writer,
+            from,
+            self.data_dir.timings.clone(),
+        );
         let pipeline = WalPipeline::new(
             committer,
             spill,

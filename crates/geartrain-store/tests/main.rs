@@ -15,6 +15,7 @@ mod failures;
 mod kill;
 mod large;
 mod load;
+mod named_jobs;
 mod names;
 mod ops;
 mod result_streams;

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod conformance;
 pub mod disk;
 pub mod model;
+pub mod named_jobs;
 pub mod peers;
 mod scale;
 pub mod tls;

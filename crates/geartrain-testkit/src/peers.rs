@@ -1,8 +1,8 @@
 //! Real servers for tests to talk to: started on free ports, ended with the test, however it ends.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ impl Scratch {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -139,7 +139,7 @@ impl RedisServer {
     }
 
     /// Where its files are.
-    pub fn directory(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &Path {
         self.scratch.path()
     }
 
@@ -222,7 +222,7 @@ impl Gearmand {
         let begun = Instant::now();
         // It says nothing when it is ready.
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let is_there = std::path::Path::new(&format!("/proc/{pid}")).exists();
+            let is_there = Path::new(&format!("/proc/{pid}")).exists();
             if !is_there || begun.elapsed() > LIMIT.0 {
                 self.kill();
                 return false;
@@ -257,4 +257,32 @@ impl Drop for Gearmand {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Runs a script of `peers/browser`: Chromium at the dashboard that the first argument names. For each line that the
+/// script prints, `serve` does what it asks for. Panics with the script's errors if it fails.
+pub fn browse(script: &str, arguments: &[&str], mut serve: impl FnMut(&str)) {
+    let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers/browser");
+    let setup = Command::new(peer.join("setup")).stderr(Stdio::inherit()).output();
+    let setup = setup.expect("python3 is there (on Debian and Ubuntu: apt-get install python3)");
+    assert!(setup.status.success(), "peers/browser/setup failed; it said why");
+    let packages = String::from_utf8(setup.stdout).expect("its path is text");
+    // Chromium's profile is a temporary directory.
+    let scratch = Scratch::new("browser");
+    let errors = scratch.path().join("errors");
+    let mut command = Command::new("node");
+    command.arg(peer.join(script)).args(arguments);
+    command.env("BROWSER_PEER", packages.trim_end()).env("TMPDIR", scratch.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(std::fs::File::create(&errors).expect("there is room for a file"));
+    let mut node = command.spawn().expect("node is there (on Debian and Ubuntu: apt-get install nodejs)");
+    // The script ends when this end is closed, also by a panic.
+    let mut input = node.stdin.take().expect("it was piped");
+    for line in BufReader::new(node.stdout.take().expect("it was piped")).lines().map_while(Result::ok) {
+        serve(&line);
+        writeln!(input, "done").expect("the script reads it");
+    }
+    let status = node.wait().expect("it was started");
+    let errors = std::fs::read_to_string(errors).unwrap_or_default();
+    assert!(status.success(), "{script}: {errors}");
 }

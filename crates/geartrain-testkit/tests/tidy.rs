@@ -6,6 +6,7 @@ mod constants;
 mod edges;
 mod licences;
 mod paths;
+mod publishing;
 mod retired;
 mod variables;
 

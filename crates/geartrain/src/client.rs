@@ -68,8 +68,8 @@ impl Client {
     }
 
     #[cfg(feature = "embedded")]
-    pub(crate) fn of_store(store: Arc<StoreBackend>, directory: &Path) -> Client {
-        let backend = Arc::new(SharedStore::new(store, directory));
+    pub(crate) fn of_store(store: Arc<StoreBackend>, directory: &Path, read_only: bool) -> Client {
+        let backend = Arc::new(SharedStore::new(store, directory, read_only));
         Client { is_own_directory: true, ..Client::new(backend) }
     }
 

@@ -67,11 +67,8 @@ use crate::{Client, Error};
 /// # Ok(()) }) }
 /// ```
 pub async fn connect(url: &str) -> Result<Client, Error> {
-    connect_with(url, 0).await
+    connect_as_host(url, HostOptions::default()).await
 }
-
-/// How many unacknowledged events a directory retains for its reliable consumer.
-const EVENTS_HELD_MAX: usize = 1_000_000;
 
 /// Connects as the reliable consumer of events: one that must receive every event, across its own restarts.
 ///
@@ -93,7 +90,7 @@ const EVENTS_HELD_MAX: usize = 1_000_000;
 /// # Ok(()) }) }
 /// ```
 pub async fn connect_as_consumer(url: &str) -> Result<Client, Error> {
-    connect_with(url, EVENTS_HELD_MAX).await
+    connect_as_host(url, HostOptions { is_consumer: true, ..HostOptions::default() }).await
 }
 
 /// Rejects a clock before 1970. Creating a job id from it would panic later, in the middle of a command.
@@ -102,16 +99,24 @@ fn check_clock(now: SystemTime) -> Result<(), Error> {
     since.map(drop).map_err(|before| Error::Clock { seconds: before.duration().as_secs().max(1) })
 }
 
-#[cfg_attr(not(feature = "embedded"), allow(unused_variables, reason = "only a directory retains events"))]
-async fn connect_with(url: &str, events_held_max: usize) -> Result<Client, Error> {
+/// How the owner of a directory hosts it. Without effect for other queues.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostOptions {
+    /// The owner is the [reliable consumer](connect_as_consumer) of events.
+    pub is_consumer: bool,
+    /// Processes that use the directory through its owner may change nothing. The owner itself may.
+    pub read_only: bool,
+}
+
+/// Connects as a server does.
+#[cfg_attr(not(feature = "embedded"), allow(unused_variables, reason = "only a directory has a host"))]
+pub async fn connect_as_host(url: &str, host: HostOptions) -> Result<Client, Error> {
     check_clock(SystemTime::now())?;
     match Target::of(url)? {
         #[cfg(feature = "embedded")]
         Target::Memory => embedded::in_memory(),
         #[cfg(feature = "embedded")]
-        Target::Directory { directory, sync, memory } => {
-            embedded::open(&directory, sync, memory, events_held_max).await
-        }
+        Target::Directory { directory, sync, memory } => embedded::open(&directory, sync, memory, host).await,
         #[cfg(feature = "redis")]
         Target::Redis(url) => client(&url, RedisBackend::connect(url.clone()).await),
         #[cfg(feature = "redis")]
@@ -193,6 +198,9 @@ impl Kind {
         if url.starts_with("embedded:") {
             return Some(Kind::Directory);
         }
+        if url.starts_with("unix:") {
+            return Some(Kind::Redis);
+        }
         match url.split_once("://") {
             Some((scheme, _)) => match scheme.split('+').next() {
                 Some("redis" | "rediss" | "valkey" | "valkeys") => Some(Kind::Redis),
@@ -260,7 +268,7 @@ impl Target {
 }
 
 /// A URL for errors and logs, without the user name and the password.
-pub(crate) fn without_password(url: &str) -> String {
+pub fn without_password(url: &str) -> String {
     match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, target)) => format!("{scheme}://…@{target}"),
         None => url.to_owned(),
@@ -315,6 +323,7 @@ mod tests {
             ("redis://h", "redis", cfg!(feature = "redis")),
             ("rediss+cluster://h", "redis", cfg!(feature = "redis")),
             ("valkey+sentinel://h/main", "redis", cfg!(feature = "redis")),
+            ("unix:/run/q.sock", "redis", cfg!(feature = "redis")),
             ("gearmonkey+redis://h", "redis", cfg!(feature = "redis")),
             ("workkit+redis://h", "redis", cfg!(feature = "redis")),
             ("worqr+redis://h", "redis", cfg!(feature = "redis")),

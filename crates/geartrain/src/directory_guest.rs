@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use flume::{Receiver, RecvTimeoutError, Sender};
 use geartrain_core::{
-    Answer, Backend, BackendError, Backup, BackupTarget, Call, Pending, Pop, PopReply, QueueName,
+    Answer, Backend, BackendError, Backup, BackupTarget, Call, Measures, Pending, Pop, PopReply, QueueName,
     ResultStream, Seconds, Software, Subscription, SystemClock, Timestamp,
 };
 use geartrain_redis::{ConnectionError, RedisBackend};
@@ -142,7 +142,7 @@ impl Shared {
             } else {
                 match self.open() {
                     Ok(store) => {
-                        let _ = self.store.set(SharedStore::new(Arc::new(store), &self.directory));
+                        let _ = self.store.set(SharedStore::new(Arc::new(store), &self.directory, false));
                         #[cfg(feature = "socket")]
                         tracing::info!(
                             directory = %self.directory.display(),
@@ -232,6 +232,10 @@ impl Backend for DirectoryGuest {
 
     fn sync_mode(&self) -> Pending<'_, Option<String>> {
         self.told(self.backend().sync_mode())
+    }
+
+    fn measure(&self) -> Measures {
+        self.backend().measure()
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {

@@ -7,9 +7,13 @@ use std::time::Duration;
 use geartrain_core::{SystemClock, split_query};
 use geartrain_store::{OpenError, StoreBackend, StoreOptions, SyncMode, memory_limit};
 
+use crate::connect::HostOptions;
 #[cfg(feature = "redis")]
 use crate::directory_guest::DirectoryGuest;
 use crate::{Client, Error, Target, timer};
+
+/// How many unacknowledged events a directory retains for its reliable consumer.
+const EVENTS_HELD_MAX: usize = 1_000_000;
 
 pub(crate) fn in_memory() -> Result<Client, Error> {
     Ok(Client::new(Arc::new(StoreBackend::in_memory(Arc::new(SystemClock))?)))
@@ -24,15 +28,16 @@ pub(crate) async fn open(
     directory: &Path,
     sync: SyncMode,
     payload_memory: u64,
-    events_held_max: usize,
+    host: HostOptions,
 ) -> Result<Client, Error> {
+    let events_held_max = if host.is_consumer { EVENTS_HELD_MAX } else { 0 };
     let memory_limit = memory_limit();
     let options =
         StoreOptions { sync, payload_memory, memory_limit, events_held_max, ..StoreOptions::default() };
     let mut retries_left = RETRY.1;
     loop {
         match StoreBackend::open(directory, options.clone(), Arc::new(SystemClock)) {
-            Ok(store) => return Ok(Client::of_store(Arc::new(store), directory)),
+            Ok(store) => return Ok(Client::of_store(Arc::new(store), directory, host.read_only)),
             Err(OpenError::InUse) if retries_left > 0 => {
                 retries_left -= 1;
                 #[cfg(feature = "redis")]
@@ -58,9 +63,9 @@ pub(crate) async fn open(
     }
 }
 
-/// The socket file of a directory.
+/// The socket file of a directory, through which other processes use the queue while one has it open.
 #[cfg(any(feature = "redis", feature = "socket"))]
-pub(crate) fn socket_in(directory: &Path) -> std::path::PathBuf {
+pub fn socket_in(directory: &Path) -> std::path::PathBuf {
     directory.join("geartrain.sock")
 }
 

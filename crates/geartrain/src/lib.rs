@@ -102,7 +102,9 @@ mod wait;
 pub mod workkit;
 
 pub use client::Client;
-pub use connect::{Target, connect, connect_as_consumer};
+pub use connect::{HostOptions, Target, connect, connect_as_consumer, connect_as_host, without_password};
+#[cfg(all(feature = "embedded", any(feature = "redis", feature = "socket")))]
+pub use embedded::socket_in;
 pub use events::Events;
 pub use geartrain_core::engine::MemoryReport;
 pub use geartrain_core::*;
@@ -308,7 +310,12 @@ impl From<BadCount> for Error {
     }
 }
 
-/// The example in the README.
+/// The examples in the README.
 #[doc = include_str!("../../../README.md")]
 #[cfg(doctest)]
 struct Readme;
+
+/// The example in the guide.
+#[doc = include_str!("../../../docs/guide/work.md")]
+#[cfg(doctest)]
+struct GuideWork;

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use geartrain_core::{
-    Answer, Backend, Backup, BackupTarget, Call, Pending, Pop, PopReply, QueueName, ResultStream, Seconds,
-    Software, Subscription, Timestamp,
+    Answer, Backend, Backup, BackupTarget, Call, Measures, Pending, Pop, PopReply, QueueName, ResultStream,
+    Seconds, Software, Subscription, Timestamp,
 };
 use geartrain_store::StoreBackend;
 
@@ -27,10 +27,10 @@ pub(crate) struct SharedStore {
 
 impl SharedStore {
     #[cfg_attr(not(feature = "socket"), allow(unused_variables, reason = "the directory is not shared"))]
-    pub(crate) fn new(store: Arc<StoreBackend>, directory: &Path) -> SharedStore {
+    pub(crate) fn new(store: Arc<StoreBackend>, directory: &Path, read_only: bool) -> SharedStore {
         SharedStore {
             #[cfg(feature = "socket")]
-            _socket: SocketServer::start(store.clone(), directory),
+            _socket: SocketServer::start(store.clone(), directory, read_only),
             store,
         }
     }
@@ -59,6 +59,10 @@ impl Backend for SharedStore {
 
     fn sync_mode(&self) -> Pending<'_, Option<String>> {
         self.store.sync_mode()
+    }
+
+    fn measure(&self) -> Measures {
+        self.store.measure()
     }
 
     fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {

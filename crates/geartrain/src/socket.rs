@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use geartrain_core::Backend;
 use geartrain_core::SystemClock;
-use geartrain_resp::{Front, Options};
+use geartrain_resp::{AccessControl, Front, Options};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
@@ -24,15 +24,23 @@ pub(crate) struct SocketServer {
 impl SocketServer {
     /// Starts a thread of its own, because the program may have no executor that polls sockets. If that
     /// fails, the program works as before and no other process can connect.
-    pub(crate) fn start(backend: Arc<dyn Backend>, directory: &Path) -> Option<SocketServer> {
-        SocketServer::try_start(backend, socket_in(directory))
+    pub(crate) fn start(
+        backend: Arc<dyn Backend>,
+        directory: &Path,
+        read_only: bool,
+    ) -> Option<SocketServer> {
+        SocketServer::try_start(backend, socket_in(directory), read_only)
             .inspect_err(
                 |error| tracing::warn!(%error, "cannot share this data directory with other processes"),
             )
             .ok()
     }
 
-    fn try_start(backend: Arc<dyn Backend>, socket: PathBuf) -> std::io::Result<SocketServer> {
+    fn try_start(
+        backend: Arc<dyn Backend>,
+        socket: PathBuf,
+        read_only: bool,
+    ) -> std::io::Result<SocketServer> {
         // This process holds the directory's lock, so an existing file is left over from a dead process.
         let _ = std::fs::remove_file(&socket);
         // Bound here and not by the thread, so that others can connect as soon as the queue is open.
@@ -47,7 +55,8 @@ impl SocketServer {
         let serve = async move {
             let listener = UnixListener::from_std(listener)?;
             let sync_mode = backend.sync_mode().await.unwrap_or_default();
-            let options = Options { sync_mode, ..Options::default() };
+            let access = Arc::new(AccessControl::open().read_only(read_only));
+            let options = Options { sync_mode, access, ..Options::default() };
             Front::new(backend, Arc::new(SystemClock), options).serve_unix(listener, stopped).await;
             Ok::<_, std::io::Error>(())
         };

@@ -1,7 +1,7 @@
 //! Commands that change existing jobs.
 
 use geartrain::{
-    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Error, Existing, Jid, Log, Put,
+    AddTags, BulkAct, Cancel, Client, Cycles, Depend, DependChange, Error, Existing, Jid, Log, Put, PutReply,
     QueueName, Refusal, RemoveTags, Seconds, SetPriority, Tag, Timeout, Track,
 };
 use serde_json::json;
@@ -160,21 +160,34 @@ pub(super) async fn requeue(client: &Client, args: RequeueArgs, out: &mut Output
         return select::act(client, args.bulk, BulkAct::Requeue { queue: args.queue }, words, out).await;
     };
     args.bulk.check_unused()?;
-    let job = find(client, &jid).await?;
-    let Some(queue) = args.queue.or_else(|| last_queue(&job)) else {
+    let RequeueArgs { queue, delay, klass, payload, .. } = args;
+    let change = |mut put: Put| {
+        put.delay = delay.map_or(Seconds::ZERO, Seconds::from);
+        put.klass = klass.unwrap_or(put.klass);
+        put.payload = payload.map_or(Ok(put.payload), |source| source.read())?;
+        Ok(put)
+    };
+    let (queue, reply) = requeue_job(client, &jid, queue, change).await?;
+    let view = json!({ "jid": jid.to_string(), "queue": queue.as_str(), "outcome": outcome(&reply) });
+    Ok(out.line(&view, format_args!("submitted to {queue}"))?)
+}
+
+/// Puts a job again, as it is but for a change, into a queue or the one it was in last.
+pub(super) async fn requeue_job(
+    client: &Client,
+    jid: &Jid,
+    queue: Option<QueueName>,
+    change: impl FnOnce(Put) -> Result<Put, Failure>,
+) -> Result<(QueueName, PutReply), Failure> {
+    let job = find(client, jid).await?;
+    let Some(queue) = queue.or_else(|| last_queue(&job)) else {
         return Err(Failure::Refused(format!(
             "the last queue of job {jid} is not known any more; give one with --queue"
         )));
     };
-    let payload = args.payload.map_or(Ok(job.payload), |source| source.read())?;
-    let put = Put {
-        delay: args.delay.map_or(Seconds::ZERO, Seconds::from),
-        existing: Existing::Require,
-        ..Put::new(queue.clone(), jid.clone(), args.klass.unwrap_or(job.klass), payload)
-    };
-    let reply = client.run(put).await?;
-    let view = json!({ "jid": jid.to_string(), "queue": queue.as_str(), "outcome": outcome(&reply) });
-    Ok(out.line(&view, format_args!("submitted to {queue}"))?)
+    let put = Put::new(queue.clone(), jid.clone(), job.klass, job.payload);
+    let reply = client.run(change(Put { existing: Existing::Require, ..put })?).await?;
+    Ok((queue, reply))
 }
 
 pub(super) async fn timeout(client: &Client, jids: Vec<Jid>, out: &mut Output<'_>) -> Done {

@@ -10,9 +10,11 @@ use geartrain_json::{OptionView, spellings};
 
 use super::Done;
 use super::queue::remark_if_new;
+use super::server::ServerArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Cell, table};
+use crate::values::closest;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -48,6 +50,13 @@ pub(crate) enum ConfigVerb {
         /// The name of the option
         key: String,
     },
+    /// Show the settings of this command and of a server, and where each comes from
+    #[command(after_help = "Examples:
+  geartrain config show
+  geartrain config show --resp 0.0.0.0:7411     # what `geartrain server --resp 0.0.0.0:7411` would go by
+
+A flag comes first, then an environment variable, then the configuration file, then the default.")]
+    Show(Box<ServerArgs>),
 }
 
 /// The row of an option in the table.
@@ -142,6 +151,8 @@ pub(super) async fn config(client: &Client, verb: ConfigVerb, out: &mut Output<'
             };
             Ok(out.line(&view, people)?)
         }
+        // It needs no queue.
+        ConfigVerb::Show(_) => Ok(()),
     }
 }
 
@@ -174,9 +185,6 @@ fn exists(key: &str, settings: &BTreeMap<String, Setting>) -> Done {
     )))
 }
 
-/// How similar two names must be for one to be proposed for the other.
-const SIMILARITY_MIN: f64 = 0.85;
-
 /// A known option with a similar name, as part of a sentence.
 fn similar(key: &str) -> String {
     let whole = OPTIONS.iter().map(|option| {
@@ -195,10 +203,7 @@ fn similar(key: &str) -> String {
             ]
         })
     });
-    let best = whole.chain(of_queues).max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
-        .map(|(_, name)| format!(" (did you mean {name}?)"))
-        .unwrap_or_default()
+    closest(whole.chain(of_queues)).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default()
 }
 
 #[cfg(test)]

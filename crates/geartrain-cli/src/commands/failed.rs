@@ -1,7 +1,8 @@
 //! Failed jobs (dead letters): count, list, and retry them.
 
 use geartrain::{
-    BulkAct, Call, Client, Count, Existing, Failed, Failures, GetMany, Group, Page, Put, QueueName, Unfail,
+    BulkAct, Call, Client, Count, Existing, Failed, Failures, GetMany, Group, Page, Put, QueueName, Refusal,
+    Unfail,
 };
 use serde_json::json;
 
@@ -75,20 +76,30 @@ pub(super) async fn unfail(client: &Client, args: UnfailArgs, out: &mut Output<'
         return select::act(client, args.bulk, BulkAct::Unfail { queue: args.queue }, words, out).await;
     };
     args.bulk.check_unused()?;
-    let available = client.run(Failures).await?.get(&group).copied().unwrap_or(0);
+    let moved = requeue_group(client, &group, args.queue, args.count).await?;
+    let view = json!({ "group": group.as_str(), "moved": moved });
+    Ok(out.line(&view, jobs_done(moved, "requeued"))?)
+}
+
+/// Requeues failed jobs of a group, into one queue or where each was, and returns how many.
+pub(super) async fn requeue_group(
+    client: &Client,
+    group: &Group,
+    queue: Option<QueueName>,
+    count: Option<u64>,
+) -> Result<u64, Failure> {
+    let available = client.run(Failures).await?.get(group).copied().unwrap_or(0);
     if available == 0 {
         return Err(Failure::Refused(format!(
             "no job failed in {group}; `geartrain failed` lists the groups"
         )));
     }
     // Jobs that fail meanwhile are left alone, or this might never end.
-    let wanted = args.count.unwrap_or(available).min(available);
-    let moved = match args.queue {
-        Some(queue) => into_one_queue(client, &group, &queue, wanted).await?,
-        None => into_their_queues(client, &group, wanted).await?,
-    };
-    let view = json!({ "group": group.as_str(), "moved": moved });
-    Ok(out.line(&view, jobs_done(moved, "requeued"))?)
+    let wanted = count.unwrap_or(available).min(available);
+    match queue {
+        Some(queue) => into_one_queue(client, group, &queue, wanted).await,
+        None => into_their_queues(client, group, wanted).await,
+    }
 }
 
 async fn into_one_queue(
@@ -124,9 +135,15 @@ async fn into_their_queues(client: &Client, group: &Group, wanted: u64) -> Resul
             let put = Put::new(job.queue?, job.jid, job.klass, job.payload);
             Some(Call::from(Put { existing: Existing::Require, ..put }))
         });
-        let answers = client.batch(puts.collect()).await?;
-        // A job that was cancelled meanwhile is refused, which is fine.
-        let put = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
+        let mut put = 0;
+        for answer in client.batch(puts.collect()).await? {
+            match answer {
+                Ok(_) => put += 1,
+                // It was cancelled meanwhile.
+                Err(Refusal::NoSuchJob { .. }) => {}
+                Err(refusal) => return Err(geartrain::Error::from(refusal).into()),
+            }
+        }
         if put == 0 {
             break;
         }

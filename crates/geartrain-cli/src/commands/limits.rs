@@ -80,7 +80,7 @@ pub(super) async fn limits(client: &Client, args: LimitsArgs, out: &mut Output<'
 }
 
 fn show(queue: &QueueName, limits: &QueueLimits, max_concurrency: Option<u64>, out: &mut Output<'_>) -> Done {
-    let view = geartrain_json::limits(queue, limits, max_concurrency);
+    let view = geartrain_json::LimitsView::new(queue, limits, max_concurrency);
     if *limits == QueueLimits::default() && max_concurrency.is_none() {
         return Ok(out.line(&view, format_args!("{queue} has no limits"))?);
     }

@@ -1,21 +1,19 @@
 //! `geartrain log`: read the result log.
 
-use geartrain::results::{Entry, Gap, LogTarget, Query, ResultLog};
-use geartrain::{Timestamp, base64};
-use serde::Serialize;
-use serde_json::value::RawValue;
+use clap::Args;
+use geartrain::results::{LogTarget, ResultLog};
+use geartrain::{BadName, Count, Jid, Klass, QueueName, Timestamp, base64};
+use geartrain_json::{AttemptView, GapView, LogQuery, LogSizeView, LogView, Number, payload, syntax_error};
 
 use super::Done;
 use super::work::own_job;
 use crate::failure::Failure;
+use crate::http_client::{HttpClient, is_http};
 use crate::output::Output;
 use crate::text::{self, Cell, table};
 use crate::timestamp::Moment;
 use crate::values::count;
 use crate::{duration, timestamp};
-use clap::Args;
-use geartrain::{BadName, Count, Jid, Klass, QueueName};
-use geartrain_json::{Number, payload, syntax_error};
 
 #[derive(Debug, Args)]
 #[command(
@@ -27,7 +25,8 @@ use geartrain_json::{Number, payload, syntax_error};
   geartrain log 'half way'                         # in a program that `geartrain work` started
 
 `geartrain server --result-log sqlite:FILE` writes the result log: every attempt at every job, when it started and
-ended, how, and its result. Prints the newest attempts, the latest last."
+ended, how, and its result. Prints the newest attempts, the latest last. On another machine, --result-log
+http://HOST:7410 asks the server."
 )]
 pub(crate) struct LogArgs {
     /// The job whose history to add a message to [default: the job of this program, under `geartrain work`]
@@ -58,7 +57,7 @@ pub(crate) struct LogArgs {
     /// Show only the size of the log
     #[arg(long, conflicts_with_all = ["jid", "queue", "klass", "only", "since", "failed"])]
     size: bool,
-    /// The result log: sqlite:FILE
+    /// The result log: sqlite:FILE, or http://HOST:7410, the server that writes it
     #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
     result_log: Option<String>,
 }
@@ -107,17 +106,61 @@ pub(super) fn log_target(url: Option<String>) -> Result<Option<LogTarget>, Failu
     Ok(url.filter(|url| !url.is_empty()).map(|url| url.parse()).transpose()?)
 }
 
-/// Shows attempts, and gaps between them.
-pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
-    let target = log_target(args.result_log)?.ok_or_else(|| {
-        Failure::Usage(
-            "no result log given: use the server's --result-log sqlite:FILE, or GEARTRAIN_RESULT_LOG"
-                .to_owned(),
+/// Where a result log is read.
+enum Source {
+    /// In a database on this machine.
+    File(Box<ResultLog>),
+    /// From the server that writes it, over HTTP.
+    Server(HttpClient),
+}
+
+impl Source {
+    fn open(args: &LogArgs, password: Option<String>) -> Result<Source, Failure> {
+        if let Some(url) = args.result_log.as_deref().filter(|url| is_http(url)) {
+            return Ok(Source::Server(HttpClient::new(url, password)?));
+        }
+        let target = log_target(args.result_log.clone())?.ok_or_else(|| {
+            Failure::Usage(
+                "no result log given: name the server's with --result-log sqlite:FILE, or the server with \
+                 --result-log http://HOST:7410, or set GEARTRAIN_RESULT_LOG"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Source::File(Box::new(ResultLog::open_existing(&target)?)))
+    }
+
+    fn attempts(&self, query: &LogQuery) -> Result<LogView, Failure> {
+        let client = match self {
+            Source::File(log) => return Ok(log.view(query)?),
+            Source::Server(client) => client,
+        };
+        let name = |name: &dyn ToString| Some(name.to_string());
+        client.get(
+            "v1/log",
+            &[
+                ("queue", query.queue.as_ref().and_then(|queue| name(queue))),
+                ("klass", query.klass.as_ref().and_then(|klass| name(klass))),
+                ("jid", query.jid.as_ref().and_then(|jid| name(jid))),
+                ("since", query.since.map(|since| since.get().to_string())),
+                ("failed", query.failed.then(|| "true".to_owned())),
+                ("limit", Some(query.limit.to_string())),
+            ],
         )
-    })?;
-    let log = ResultLog::open_existing(&target)?;
+    }
+
+    fn size(&self) -> Result<LogSizeView, Failure> {
+        match self {
+            Source::File(log) => Ok(log.size_view()?),
+            Source::Server(client) => client.get("v1/log/size", &[]),
+        }
+    }
+}
+
+/// Shows attempts, and gaps between them.
+pub(super) fn read(args: LogArgs, password: Option<String>, out: &mut Output<'_>) -> Done {
+    let source = Source::open(&args, password)?;
     if args.size {
-        return size(&log, out);
+        return size(&source.size()?, out);
     }
     if let Some(Moment { at, is_phrase: true, .. }) = args.since
         && !out.json
@@ -125,41 +168,27 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
         out.remark(format_args!("since {}", timestamp::when(at, out.now)))?;
     }
     let limit = args.limit.get() as u64;
-    let since = args.since.map(|since| since.at);
-    let mut entries = log.entries(&Query {
-        queue: args.queue.map(|queue| queue.to_string()),
-        klass: args.klass.map(|klass| klass.to_string()),
-        jid: args.only.map(|jid| jid.to_string()),
-        since,
+    let view = source.attempts(&LogQuery {
+        queue: args.queue,
+        klass: args.klass,
+        jid: args.only,
+        since: args.since.map(|since| since.at),
         failed: args.failed,
-        // One more than is shown tells whether there are more. The newest come last.
-        limit: limit + 1,
+        limit,
     })?;
-    let whole = entries.len() as u64 <= limit;
-    if !whole {
-        entries.remove(0);
-    }
-    // If the limit cuts the list off, gaps before its first entry are of no interest.
-    let since = if whole { since } else { entries.first().and_then(last_time) };
-    let gaps = log.gaps(since)?;
-    if entries.is_empty() && gaps.is_empty() && !out.json {
+    if view.attempts.is_empty() && view.gaps.is_empty() && !out.json {
         return Ok(out.remark("no such attempts in the result log")?);
     }
-    let view = LogView {
-        attempts: entries.iter().map(EntryView::new).collect(),
-        gaps: gaps.iter().map(GapView::new).collect(),
-        more: !whole,
-    };
     out.show(&view, |out| {
-        let attempts = entries.iter().map(|entry| (last_time(entry), entry_row(entry)));
-        let gaps = gaps.iter().map(|gap| (Timestamp::new(gap.noticed).ok(), gap_row(gap)));
+        let attempts = view.attempts.iter().map(|attempt| (last_time(attempt), attempt_row(attempt)));
+        let gaps = view.gaps.iter().map(|gap| (Some(gap.noticed.0), gap_row(gap)));
         let mut rows: Vec<_> = attempts.chain(gaps).collect();
         rows.sort_by(|(one, _), (other, _)| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
         let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
         let heading = ["TIME", "QUEUE", "KLASS", "JID", "ATTEMPT", "WORKER", "TOOK", "OUTCOME", "RESULT"];
         table(out, heading, &rows)
     })?;
-    if !whole && !out.json {
+    if view.more && !out.json {
         let shown = text::count(limit, "attempt");
         out.remark(format_args!(
             "the newest {shown}; --limit N shows more, --since WHEN those from then on"
@@ -169,149 +198,74 @@ pub(super) fn read(args: LogArgs, out: &mut Output<'_>) -> Done {
 }
 
 /// Shows how large the log is.
-fn size(log: &ResultLog, out: &mut Output<'_>) -> Done {
-    let size = log.size()?;
-    let view =
-        SizeView { bytes: size.bytes, free_bytes: size.free_bytes, oldest: size.oldest.map(Number::from) };
-    Ok(out.show(&view, |out| {
+fn size(size: &LogSizeView, out: &mut Output<'_>) -> Done {
+    Ok(out.show(size, |out| {
         let (all, free) = (text::size(size.bytes), text::size(size.free_bytes));
-        let oldest = size.oldest.map(timestamp::format).unwrap_or_default();
+        let oldest = size.oldest.map(formatted).unwrap_or_default();
         table(out, ["SIZE", "FREE", "OLDEST"], &[[Cell::right(all), Cell::right(free), Cell::from(oldest)]])
     })?)
 }
 
-fn last_time(entry: &Entry) -> Option<Timestamp> {
-    entry.ended.or(entry.started)
+fn formatted(at: Number) -> String {
+    Timestamp::new(at.0).map(timestamp::format).unwrap_or_default()
 }
 
-fn entry_row(entry: &Entry) -> [Cell; 9] {
+fn last_time(attempt: &AttemptView) -> Option<f64> {
+    attempt.ended.or(attempt.started).map(|at| at.0)
+}
+
+fn attempt_row(attempt: &AttemptView) -> [Cell; 9] {
     let text = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or(""));
-    let outcome = entry.ending.map_or("running", |ending| ending.as_str());
+    let outcome = attempt.outcome.as_ref();
     [
-        Cell::whole(entry.started.or(entry.ended).map(timestamp::format).unwrap_or_default()),
-        text(&entry.queue),
-        text(&entry.klass),
-        Cell::id(&entry.jid),
-        Cell::right(entry.attempt.map(|attempt| attempt.to_string()).unwrap_or_default()),
-        text(&entry.worker),
-        Cell::right(entry.took().map(duration::format).unwrap_or_default()),
+        Cell::whole(attempt.started.or(attempt.ended).map(formatted).unwrap_or_default()),
+        text(&attempt.queue),
+        text(&attempt.klass),
+        Cell::id(&attempt.jid),
+        Cell::right(attempt.attempt.map(|attempt| attempt.to_string()).unwrap_or_default()),
+        text(&attempt.worker),
+        Cell::right(attempt.took.map(|took| duration::format(took.0)).unwrap_or_default()),
         // Texts have one spelling; the stored word has another.
         Cell::state(if outcome == "canceled" { "cancelled" } else { outcome }),
-        Cell::faint(preview(entry)),
+        Cell::faint(preview(attempt)),
     ]
 }
 
-fn gap_row(gap: &Gap) -> [Cell; 9] {
-    let missing = match gap.missing_max() {
+fn gap_row(gap: &GapView) -> [Cell; 9] {
+    let missing = match &gap.missing_max {
         Some(_) => format!("events between positions {} and {} are missing", gap.after, gap.before),
         None => {
             format!("the queue did not know position {}: it is another queue, or was emptied", gap.after)
         }
     };
-    let time = Timestamp::new(gap.noticed).map(timestamp::format).unwrap_or_default();
     let [queue, klass, jid, worker] = [(); 4].map(|()| Cell::from(""));
     let [attempt, took] = [(); 2].map(|()| Cell::right(""));
-    [Cell::whole(time), queue, klass, jid, attempt, worker, took, Cell::state("gap"), Cell::from(missing)]
+    let time = Cell::whole(formatted(gap.noticed));
+    [time, queue, klass, jid, attempt, worker, took, Cell::state("gap"), Cell::from(missing)]
 }
 
 /// The result or the failure, shortened to one line.
-fn preview(entry: &Entry) -> String {
-    let text = match (&entry.group, &entry.message, &entry.outcome) {
+fn preview(attempt: &AttemptView) -> String {
+    let result = attempt.result.as_deref().and_then(|result| payload::from_json(result).ok());
+    let text = match (&attempt.group, &attempt.message, result) {
         (Some(group), message, _) => format!("{group}: {}", message.as_deref().unwrap_or("")),
         (None, Some(message), _) => message.clone(),
-        (None, None, Some(outcome)) => {
-            let bytes = outcome.bytes.bytes();
-            let result = match outcome.bytes.text() {
+        (None, None, Some(result)) => {
+            let bytes = result.bytes();
+            let result = match result.text() {
                 Some(text) => text.to_owned(),
                 None => base64::encode(&bytes[..bytes.len().min(PREVIEW_MAX)]),
             };
-            if outcome.code == 0 { result } else { format!("({}) {result}", outcome.code) }
+            match attempt.code {
+                None | Some(0) => result,
+                Some(code) => format!("({code}) {result}"),
+            }
         }
         (None, None, None) => String::new(),
     };
     let mut shown: String = text.chars().take(PREVIEW_MAX).collect();
-    if shown.len() < text.len() || entry.is_cut() {
+    if shown.len() < text.len() || attempt.cut {
         shown.push('…');
     }
     shown
-}
-
-/// The reply. docs/cli.md documents these shapes.
-#[derive(Debug, Serialize)]
-struct LogView {
-    attempts: Vec<EntryView>,
-    gaps: Vec<GapView>,
-    /// Whether there are older attempts than those shown.
-    more: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct SizeView {
-    bytes: u64,
-    free_bytes: u64,
-    oldest: Option<Number>,
-}
-
-#[derive(Debug, Serialize)]
-struct EntryView {
-    jid: String,
-    attempt: Option<u64>,
-    queue: Option<String>,
-    klass: Option<String>,
-    worker: Option<String>,
-    started: Option<Number>,
-    ended: Option<Number>,
-    took: Option<Number>,
-    outcome: &'static str,
-    group: Option<String>,
-    message: Option<String>,
-    code: Option<i32>,
-    result: Option<Box<RawValue>>,
-    result_bytes: u64,
-    cut: bool,
-    exact: bool,
-}
-
-impl EntryView {
-    fn new(entry: &Entry) -> EntryView {
-        let outcome = entry.outcome.as_ref();
-        EntryView {
-            jid: entry.jid.clone(),
-            attempt: entry.attempt,
-            queue: entry.queue.clone(),
-            klass: entry.klass.clone(),
-            worker: entry.worker.clone(),
-            started: entry.started.map(Number::from),
-            ended: entry.ended.map(Number::from),
-            took: entry.took().map(Number),
-            outcome: entry.ending.map_or("running", |ending| ending.as_str()),
-            group: entry.group.clone(),
-            message: entry.message.clone(),
-            code: outcome.map(|outcome| outcome.code),
-            result: outcome.map(|outcome| payload::to_json(&outcome.bytes)),
-            result_bytes: entry.result_bytes,
-            cut: entry.is_cut(),
-            exact: entry.exact,
-        }
-    }
-}
-
-/// Positions are strings, because they may exceed what a double holds exactly.
-#[derive(Debug, Serialize)]
-struct GapView {
-    after: String,
-    before: String,
-    noticed: Number,
-    missing_max: Option<String>,
-}
-
-impl GapView {
-    fn new(gap: &Gap) -> GapView {
-        GapView {
-            after: gap.after.to_string(),
-            before: gap.before.to_string(),
-            noticed: Number(gap.noticed),
-            missing_max: gap.missing_max().map(|missing| missing.to_string()),
-        }
-    }
 }

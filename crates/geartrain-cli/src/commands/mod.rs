@@ -1,5 +1,7 @@
 //! The commands: a file for each group, with the arguments, their help and the code.
 
+pub(crate) mod access_key;
+pub(crate) mod audit;
 pub(crate) mod bench;
 mod canceled;
 pub(crate) mod change;
@@ -8,10 +10,12 @@ pub(crate) mod drill;
 pub(crate) mod events;
 pub(crate) mod failed;
 mod gearman_slots;
+mod greeting;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod maintenance;
+pub(crate) mod man;
 pub(crate) mod move_jobs;
 pub(crate) mod next;
 mod periodic;
@@ -27,6 +31,7 @@ pub(crate) mod server;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;
+pub(crate) mod top;
 mod wait;
 pub(crate) mod why;
 mod why_queue;
@@ -37,15 +42,18 @@ pub(crate) mod workers;
 mod workkit;
 mod worqr;
 
+use std::path::Path;
+
 use clap::Args;
 use geartrain::{Client, Count, Jid, QueueName, Seconds, Timestamp};
 
 use crate::args::{Cli, Verb};
+use crate::commands::config::ConfigVerb;
 use crate::failure::Failure;
 use crate::output::{Output, ShownPage, Total};
 use crate::timestamp::{Moment, when};
 use crate::values::Delay;
-use crate::{args, password, timestamp, values};
+use crate::{completion, password, settings, timestamp, values};
 use geartrain_json::Number;
 
 #[derive(Debug, Args)]
@@ -111,69 +119,106 @@ type Done = Result<(), Failure>;
 
 /// Runs the command of the command line.
 pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
+    if let Verb::Config(ConfigVerb::Show(_)) = cli.verb {
+        return settings::show(&cli, out);
+    }
     // A server logs the warning about its password file itself.
     if let Verb::Server(args) = cli.verb {
         return match cli.url_given {
-            true => {
-                Err(Failure::Usage("--url is for clients: name the queue to serve with --store".to_owned()))
-            }
-            false => server::server(args, password::read(cli.password_file.as_deref())?, out),
+            true => Err(Failure::Usage(
+                "--url and --context are for clients: name the queue to serve with --store".to_owned(),
+            )),
+            false => server::server(args, password::read_for_server(cli.password_file.as_deref())?, out),
         };
     }
-    let url = client_url(&cli, out)?;
-    match cli.verb {
-        Verb::Version => Ok(out.line(
-            &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
-            concat!("geartrain ", env!("CARGO_PKG_VERSION")),
-        )?),
-        Verb::Completions { shell } => {
-            // Into a buffer first, because clap panics if it cannot write.
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut args::command(), "geartrain", &mut script);
-            Ok(out.out.write_all(&script)?)
+    let verb = match cli.verb {
+        Verb::Version => {
+            return Ok(out.line(
+                &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
+                concat!("geartrain ", env!("CARGO_PKG_VERSION")),
+            )?);
         }
-        Verb::Lua(args) => server::lua(args, out),
-        Verb::Next(args) => next::next(args, out),
+        Verb::Completions { shell } => {
+            return Ok(completion::write_script(shell, &mut out.out)?);
+        }
+        Verb::Man(args) => return man::man(&args, out),
+        Verb::Lua(args) => return server::lua(args, out),
+        Verb::Next(args) => return next::next(args, out),
+        Verb::Key(verb) => return access_key::key(verb, out),
+        Verb::Audit(args) => return audit::audit(args, out),
+        Verb::Drill(_) if cli.url_given => {
+            return Err(Failure::Usage(
+                "a drill starts its own servers: choose the disk with --disk, not a queue with --url or --context"
+                    .to_owned(),
+            ));
+        }
+        Verb::Drill(args) => return drill::drill(args, out),
+        Verb::Move(_) if cli.url_given => {
+            return Err(Failure::Usage(
+                "a move names its queues with --from and --to, not with --url or --context".to_owned(),
+            ));
+        }
+        Verb::Move(args) => return move_jobs::move_jobs(args, out),
+        Verb::Put(args) if args.check => return put::put_batch(None, args, out).await,
+        verb => verb,
+    };
+    let password = client_password(cli.password_file.as_deref(), out)?;
+    let url = match &password {
+        Some(password) => password::add_to(&cli.url, password),
+        None => cli.url.clone(),
+    };
+    // These change something at once, and ask before they connect. The others ask before the first change.
+    let is_change = match &verb {
+        Verb::Put(_) | Verb::Work(_) => true,
+        Verb::Bench(_) => cli.url_given,
+        Verb::Cancel(args) => args.is_by_payload(),
+        Verb::RollCall(args) => args.set.is_some(),
+        _ => false,
+    };
+    if let Some(production) = cli.production.as_ref().filter(|_| is_change) {
+        production.confirm().map_err(|why| Failure::from(&why))?;
+    }
+    let connect = async || match cli.production.clone() {
+        Some(production) => Ok(production.guard(geartrain::connect(&url).await?)),
+        None => geartrain::connect(&url).await,
+    };
+    match verb {
+        Verb::Top(args) => {
+            let given = cli.url_given.then_some(cli.url.as_str());
+            top::top(&url, given, cli.production, args, out)
+        }
+        Verb::Log(args) if args.jid.is_none() => log::read(args, password, out),
         Verb::Check(args) => maintenance::check(&url, args, out),
         Verb::Backup(args) => maintenance::backup(&url, args, out).await,
         Verb::Bench(args) => bench::bench(args, (cli.url_given, url), out),
-        Verb::Drill(_) if cli.url_given => Err(Failure::Usage(
-            "a drill starts its own servers: choose the disk with --disk, not a queue with --url".to_owned(),
-        )),
-        Verb::Drill(args) => drill::drill(args, out),
-        Verb::Log(args) if args.jid.is_none() => log::read(args, out),
         Verb::Work(args) => run_worker::work(&url, args, out),
-        Verb::Move(_) if cli.url_given => {
-            Err(Failure::Usage("a move names its queues with --from and --to, not with --url".to_owned()))
-        }
-        Verb::Move(args) => move_jobs::move_jobs(args, out),
-        Verb::Put(args) if args.check => put::put_batch(None, args, out).await,
         Verb::Put(args) if args.resubmit => resubmit::resubmit(&url, args, out).await,
         Verb::Put(args) if args.record.is_some() => {
             put::put(&resubmit::recorded(&url, args.record.clone()).await?, args, out).await
         }
+        Verb::RollCall(args) if args.set.is_some() => workers::set_roll_call(&url, args, out).await,
         Verb::Put(args) if args.nonce || workkit::is_workkit(&url) => workkit::put(&url, args, out).await,
         Verb::Pop(mut args) if worqr::is_worqr(&url) => {
             args.has_short_locks = true;
-            work::pop(&geartrain::connect(&url).await?, args, out).await
+            work::pop(&connect().await?, args, out).await
         }
         Verb::Cancel(args) if args.is_by_payload() => worqr::cancel(&url, args, out).await,
-        Verb::Ping => ping::ping(&cli.url, &geartrain::connect(&url).await?, out).await,
+        Verb::Ping => ping::ping(&cli.url, &connect().await?, out).await,
         Verb::Why(args) => {
             let given = cli.url_given.then_some(cli.url.as_str());
-            why::why(&geartrain::connect(&url).await?, args, given, out).await
+            why::why(&connect().await?, args, given, out).await
         }
-        verb => run_on(&geartrain::connect(&url).await?.named(&canceled::caller()), verb, out).await,
+        verb => run_on(&connect().await?.named(&canceled::caller()), verb, out).await,
     }
 }
 
-/// The URL with the password from the file or the environment, if it has none and may need one.
-fn client_url(cli: &Cli, out: &mut Output<'_>) -> Result<String, Failure> {
-    let Some(password) = password::read(cli.password_file.as_deref())? else { return Ok(cli.url.clone()) };
+/// The password from the file or the environment.
+fn client_password(file: Option<&Path>, out: &mut Output<'_>) -> Result<Option<String>, Failure> {
+    let Some(password) = password::read(file)? else { return Ok(None) };
     if let Some(warning) = password.warning {
         writeln!(out.err, "geartrain: {warning}")?;
     }
-    Ok(password::add_to(&cli.url, &password.text))
+    Ok(Some(password.text))
 }
 
 /// Runs a command that needs a queue.
@@ -234,8 +279,12 @@ async fn run_on(client: &Client, verb: Verb, out: &mut Output<'_>) -> Done {
         | Verb::Drill(_)
         | Verb::Check(_)
         | Verb::Completions { .. }
+        | Verb::Man(_)
+        | Verb::Key(_)
+        | Verb::Audit(_)
         | Verb::Ping
         | Verb::Move(_)
+        | Verb::Top(_)
         | Verb::Version
         | Verb::Work(_) => Ok(()),
     }

@@ -79,7 +79,7 @@ async fn run(args: MoveArgs, out: &mut Output<'_>) -> Done {
         _ => transfer.run(&mut show).await,
     };
     bar.finish_and_clear();
-    let is_exact = transfer.recognises();
+    let is_exact = transfer.is_exact();
     let report = transfer.report();
     if let Err(error) = done {
         if report.moved > 0 {
@@ -105,7 +105,8 @@ fn stop_on_signals(stop: Arc<AtomicBool>) -> Result<(), Failure> {
 }
 
 fn show_report(report: &Report, dry_run: bool, is_exact: bool, out: &mut Output<'_>) -> Done {
-    let Report { moved, by_state, resumed, recurring, returned, running, stay } = report;
+    let Report { moved, by_state, resumed, recurring, returned, running, not_handed_out, stay, notes } =
+        report;
     let named: Vec<_> = stay
         .iter()
         .map(|stay| {
@@ -115,7 +116,8 @@ fn show_report(report: &Report, dry_run: bool, is_exact: bool, out: &mut Output<
         .collect();
     let view = json!({
         "dry_run": dry_run, "moved": moved, "by_state": by_state, "resumed": resumed, "recurring": recurring,
-        "returned": returned, "running": running, "at_least_once": !is_exact, "stay": named,
+        "returned": returned, "running": running, "not_handed_out": not_handed_out,
+        "at_least_once": !is_exact, "stay": named, "notes": notes,
     });
     let verb = if dry_run { "would be moved" } else { "moved" };
     out.show(&view, |out| {
@@ -127,13 +129,20 @@ fn show_report(report: &Report, dry_run: bool, is_exact: bool, out: &mut Output<
             (*resumed, "set aside by an earlier move".to_owned()),
             (*returned, "put back".to_owned()),
             (*running, "running, which stay".to_owned()),
+            (
+                *not_handed_out,
+                "not handed out by the server, which stay: not due, or submitted meanwhile".to_owned(),
+            ),
         ] {
             if number > 0 {
                 writeln!(out.out, "{} {what}", count(number, "job"))?;
             }
         }
         if !is_exact {
-            writeln!(out.out, "at least once: the target does not recognise a job that is put twice")?;
+            writeln!(out.out, "at least once: a job may run twice if the move is interrupted")?;
+        }
+        for note in notes {
+            writeln!(out.out, "{note}")?;
         }
         for stay in stay.iter().take(SHOWN_MAX) {
             writeln!(out.out, "{}", clean(&format!("job {} stays: it {}", stay.jid, stay.why)))?;
@@ -143,16 +152,16 @@ fn show_report(report: &Report, dry_run: bool, is_exact: bool, out: &mut Output<
         }
         Ok(())
     })?;
-    match stay.len() {
+    match stay.len() as u64 + not_handed_out {
         0 => Ok(()),
-        jobs => Err(Failure::Refused(format!("{} could not be moved", count(jobs as u64, "job")))),
+        jobs => Err(Failure::Refused(format!("{} could not be moved", count(jobs, "job")))),
     }
 }
 
 impl From<TransferError> for Failure {
     fn from(error: TransferError) -> Failure {
         match error {
-            TransferError::Same { .. } | TransferError::Unsupported(_) => Failure::Usage(error.to_string()),
+            TransferError::Same { .. } => Failure::Usage(error.to_string()),
             TransferError::OtherTarget { .. } => Failure::Refused(error.to_string()),
             TransferError::Source(error) => named("--from", error.into()),
             TransferError::Target(error) => named("--to", error.into()),

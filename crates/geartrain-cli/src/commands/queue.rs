@@ -1,5 +1,7 @@
 //! Queues: counts, statistics, pausing, and what is due.
 
+use std::collections::BTreeMap;
+
 use geartrain::{
     Client, Error, Figures, ForgetQueues, ForgetWorkers, Pause, QueueCounts, QueueFigures, QueueName, Queues,
     Refusal, Resume, Stats, Summary, Tick,
@@ -111,7 +113,9 @@ pub(super) async fn queues(client: &Client, args: QueuesArgs, out: &mut Output<'
         None => client.run(Queues::default()).await?,
     };
     let figures = figures(client, args.queue).await?;
-    let figures_of = |queue: &QueueCounts| figures.iter().find(|figures| figures.name == queue.name);
+    // By name, because there may be a hundred thousand queues.
+    let figures: BTreeMap<_, _> = figures.iter().map(|figures| (&figures.name, figures)).collect();
+    let figures_of = |queue: &QueueCounts| figures.get(&queue.name).copied();
     let views: Vec<QueueView> = queues.iter().map(|queue| QueueView::new(queue, figures_of(queue))).collect();
     let now = out.now;
     Ok(out.list(&views, "no queues yet; `geartrain put` creates the first", |out| {
@@ -168,8 +172,12 @@ fn failed_cell(figures: Option<&QueueFigures>) -> Cell {
 
 /// How long the oldest job has waited.
 fn oldest_cell(figures: Option<&QueueFigures>, now: Timestamp) -> Cell {
-    let waited = |oldest: Timestamp| duration::format((now - oldest).get().max(0.0).round());
-    Cell::right(figures.and_then(|figures| figures.oldest).map_or_else(String::new, waited))
+    let oldest = figures.and_then(|figures| figures.oldest);
+    Cell::right(oldest.map_or_else(String::new, |oldest| oldest_text(oldest, now)))
+}
+
+pub(super) fn oldest_text(oldest: Timestamp, now: Timestamp) -> String {
+    duration::format((now - oldest).get().max(0.0).round())
 }
 
 /// Completions per minute, to two digits below ten.

@@ -120,7 +120,7 @@ fn note(job: &Job, now: Timestamp) -> String {
 }
 
 /// When the current attempt began, unless the history no longer has it.
-fn popped(job: &Job) -> Option<Timestamp> {
+pub(super) fn popped(job: &Job) -> Option<Timestamp> {
     let popped = job.history.iter().rev().find(|entry| matches!(entry.what, HistoryEvent::Popped { .. }));
     popped.map(|entry| entry.when)
 }

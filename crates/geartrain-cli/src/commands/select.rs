@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Total};
 use crate::text::{Cell, TextOut, clean, count, table};
 use crate::{rate, timestamp};
-use geartrain_json::{BulkSum, SelectedView, not_json, preview};
+use geartrain_json::{BulkSum, PreviewView, SelectedView, not_json};
 
 /// A change of all jobs that a filter selects.
 #[derive(Debug, Args)]
@@ -31,8 +31,7 @@ pub(crate) struct BulkArgs {
     /// No more jobs than this per time, such as 100/s
     #[arg(long, value_name = "RATE", value_parser = rate::parse)]
     rate: Option<Rate>,
-    /// Do not ask; required unless a terminal can answer
-    #[arg(long, short = 'y')]
+    #[arg(from_global)]
     yes: bool,
 }
 
@@ -44,8 +43,8 @@ impl BulkArgs {
 
     /// Refuses flags that mean nothing without a filter.
     pub(crate) fn check_unused(&self) -> Done {
-        if self.dry_run || self.rate.is_some() || self.yes {
-            return Err(Failure::Usage("--dry-run, --rate and --yes go with --where or --all".to_owned()));
+        if self.dry_run || self.rate.is_some() {
+            return Err(Failure::Usage("--dry-run and --rate go with --where or --all".to_owned()));
         }
         Ok(())
     }
@@ -117,8 +116,13 @@ pub(super) async fn act(
     words: Words,
     out: &mut Output<'_>,
 ) -> Done {
-    let can_ask = io::stdin().is_terminal() && out.err_is_terminal && !out.json;
+    let can_ask = can_ask(out.json);
     act_with(client, args, act, words, out, can_ask.then_some(&mut io::stdin().lock())).await
+}
+
+/// Whether a person can be asked.
+pub(crate) fn can_ask(is_json: bool) -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal() && !is_json
 }
 
 /// The same; `answers` is where a person can answer.
@@ -159,7 +163,7 @@ async fn act_with(
     let samples: Vec<SelectedView> = samples.iter().map(SelectedView::new).collect();
     if args.dry_run {
         if out.json {
-            out.show(&preview(matching, &samples), |_| Ok(()))?;
+            out.show(&PreviewView { matching, samples }, |_| Ok(()))?;
         }
         return Ok(());
     }
@@ -170,7 +174,7 @@ async fn act_with(
         return Err(Failure::Refused("nothing was done".to_owned()));
     }
     let sum = run(client, filter, act, args.rate, matching, &words, out).await?;
-    report(sum, matching, &samples, &words, out)
+    report(sum, matching, samples, &words, out)
 }
 
 async fn count_matching(client: &Client, filter: &Filter) -> Result<(u64, Vec<Selected>), Failure> {
@@ -248,7 +252,7 @@ async fn run(
 fn report(
     sum: BulkSum,
     matching: u64,
-    samples: &[SelectedView],
+    samples: Vec<SelectedView>,
     words: &Words,
     out: &mut Output<'_>,
 ) -> Done {

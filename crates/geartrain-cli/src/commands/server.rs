@@ -1,24 +1,26 @@
 //! `geartrain server`, and `geartrain lua` for a Redis or Valkey without one.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use geartrain::SystemClock;
 use geartrain::{Target, script};
 use geartrain_server::{
-    GearmanSettings, HttpSettings, Server, ServiceManager, Settings, StartError, TlsFiles,
+    Address, AuditSettings, BadAddress, GearmanSettings, HttpSettings, Server, ServiceManager, Settings,
+    StartError, TlsFiles,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Done, log};
+use super::greeting::Greeting;
+use super::{Done, access_key, audit, log};
 use crate::duration;
 use crate::failure::{Failure, Role};
 use crate::output::Output;
-use crate::password::Password;
+use crate::password::{self, Password};
 use clap::{Args, ValueEnum};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,9 +42,9 @@ pub(crate) struct ServerArgs {
     /// When changes are synced to disk: always, never, or at an interval like 50ms
     #[arg(long, value_name = "MODE", env = "GEARTRAIN_SYNC", default_value = "always")]
     sync: String,
-    /// Address for RESP: Qless clients, this command and Rust programs; port 0 picks a free one
+    /// Address for RESP (Qless clients, this command, Rust programs): HOST:PORT or unix:PATH; port 0 picks one
     #[arg(long, value_name = "ADDRESS", env = "GEARTRAIN_RESP", default_value = "127.0.0.1:7411")]
-    resp: SocketAddr,
+    resp: Address,
     /// Address for Gearman clients and workers, or `off`; port 0 picks a free one
     #[arg(
         long,
@@ -64,7 +66,20 @@ pub(crate) struct ServerArgs {
     /// A host name under which HTTP is asked, besides localhost; may be repeated
     #[arg(long, value_name = "NAME")]
     http_host: Vec<String>,
-    /// Listen on addresses that other machines can reach, without requiring a password
+    /// The file of the access keys, which clients need as soon as it exists [default: access-keys in the data
+    /// directory]
+    #[arg(long, value_name = "FILE", env = "GEARTRAIN_KEYS_FILE")]
+    keys_file: Option<PathBuf>,
+    /// Record who changed what in this file, or `off` [default: audit.log in the data directory]
+    #[arg(long, value_name = "FILE", env = "GEARTRAIN_AUDIT_LOG")]
+    audit_log: Option<PathBuf>,
+    /// Which actions are recorded
+    #[arg(long, value_name = "SCOPE", env = "GEARTRAIN_AUDIT", default_value = "administrative")]
+    audit: AuditArg,
+    /// Refuse every change, on every port
+    #[arg(long, conflicts_with = "demo")]
+    read_only: bool,
+    /// Listen on addresses that other machines can reach, without requiring a key or encryption
     #[arg(long)]
     insecure: bool,
     /// Allow clients to delete everything with FLUSHDB, and to list keys with KEYS
@@ -132,6 +147,33 @@ pub(crate) struct ServerArgs {
         help_heading = "TLS"
     )]
     resp_tls_ca: Option<PathBuf>,
+    /// Require TLS on the HTTP address, with this certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "GEARTRAIN_HTTP_TLS_CERT",
+        requires = "http_tls_key",
+        help_heading = "TLS"
+    )]
+    http_tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "GEARTRAIN_HTTP_TLS_KEY",
+        requires = "http_tls_cert",
+        help_heading = "TLS"
+    )]
+    http_tls_key: Option<PathBuf>,
+    /// Require client certificates signed by one of these authorities (PEM); without it, clients need none
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "GEARTRAIN_HTTP_TLS_CA",
+        requires = "http_tls_cert",
+        help_heading = "TLS"
+    )]
+    http_tls_ca: Option<PathBuf>,
     /// Record how every attempt ended in a database: sqlite:FILE
     #[arg(long, value_name = "URL", env = "GEARTRAIN_RESULT_LOG", hide_env_values = true)]
     result_log: Option<String>,
@@ -166,20 +208,31 @@ pub(crate) struct ServerArgs {
 
 const SERVER_EXAMPLES: &str = "Examples:
   geartrain server                                        # stores jobs in ./geartrain-data
-  geartrain server --data /var/lib/geartrain --resp 0.0.0.0:7411 --password-file secret
+  geartrain server --resp 0.0.0.0:7411 --resp-tls-cert cert.pem --resp-tls-key key.pem --keys-file keys
   geartrain server --store redis://cache:6379             # in front of a Redis
   geartrain server --result-log sqlite:./results.db       # what `geartrain log` reads
   geartrain server --demo                                 # with sample jobs to look at";
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AuditArg {
+    /// What operators and administrators do, and logins
+    Administrative,
+    /// Also puts, pops and the reports of workers
+    All,
+}
+
+/// Where jobs are stored without `--data`.
+pub(super) const DATA_DEFAULT: &str = "./geartrain-data";
+
 /// A listening address, or none.
-#[derive(Debug, Clone, Copy)]
-struct AddressOrOff(Option<SocketAddr>);
+#[derive(Debug, Clone)]
+struct AddressOrOff(Option<Address>);
 
 fn address_or_off(text: &str) -> Result<AddressOrOff, String> {
     if text == "off" {
         return Ok(AddressOrOff(None));
     }
-    let address = text.parse().map_err(|_| "give an address like 127.0.0.1:4730, or off".to_owned())?;
+    let address = text.parse().map_err(|bad: BadAddress| format!("{bad}, or off"))?;
     Ok(AddressOrOff(Some(address)))
 }
 
@@ -216,6 +269,12 @@ pub(crate) struct LuaArgs {
     /// Only the library part, to build your own scripts on
     #[arg(long)]
     lib: bool,
+    /// The function library `geartrain_json`, for clients in JSON: pipe it to `redis-cli -x FUNCTION LOAD REPLACE`
+    #[arg(long, conflicts_with = "lib")]
+    json: bool,
+    /// With --json: a hash of the text in the name of the library and its function, so that versions coexist
+    #[arg(long, requires = "json")]
+    pinned: bool,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -259,21 +318,49 @@ pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Out
         tls: tls_files(args.gearman_tls_cert, args.gearman_tls_key, args.gearman_tls_ca),
     });
     let drill = args.drill;
+    let store = match (args.store, args.data) {
+        (Some(store), _) => store,
+        // A demonstration leaves nothing behind.
+        (None, None) if args.demo => "memory:".to_owned(),
+        (None, data) => {
+            let data = data.unwrap_or_else(|| DATA_DEFAULT.into());
+            format!("embedded:{}?sync={}", data.display(), args.sync)
+        }
+    };
+    let directory = match Target::of(&store) {
+        Ok(Target::Directory { directory, .. }) => Some(directory),
+        _ => None,
+    };
+    // A path with a typing error must not leave the server open.
+    if let Some(file) = args.keys_file.as_deref().filter(|file| !file.exists()) {
+        let file = file.display();
+        return Err(Failure::Usage(format!(
+            "there is no key file {file}: `geartrain key add NAME --role ROLE --keys-file {file}` makes it"
+        )));
+    }
+    let keys = args
+        .keys_file
+        .or_else(|| password::credential(access_key::FILE_NAME))
+        .or_else(|| Some(directory.as_ref()?.join(access_key::FILE_NAME)));
+    let audit_log = match args.audit_log {
+        Some(file) if file.as_os_str() == "off" => None,
+        Some(file) => Some(file),
+        None => directory.map(|directory| directory.join(audit::FILE_NAME)),
+    };
     let settings = Settings {
-        store: match (args.store, args.data) {
-            (Some(store), _) => store,
-            // A demonstration leaves nothing behind.
-            (None, None) if args.demo => "memory:".to_owned(),
-            (None, data) => {
-                let data = data.unwrap_or_else(|| "./geartrain-data".into());
-                format!("embedded:{}?sync={}", data.display(), args.sync)
-            }
-        },
+        store,
         resp: args.resp,
         resp_tls: tls_files(args.resp_tls_cert, args.resp_tls_key, args.resp_tls_ca),
         gearman,
-        http: args.http.0.map(|address| HttpSettings { address, hosts: args.http_host }),
+        http: args.http.0.map(|address| HttpSettings {
+            address,
+            hosts: args.http_host,
+            tls: tls_files(args.http_tls_cert, args.http_tls_key, args.http_tls_ca),
+        }),
         password: password.map(|password| password.text),
+        keys,
+        audit: audit_log.map(|file| AuditSettings { file, all: args.audit == AuditArg::All }),
+        read_only: args.read_only,
         insecure: args.insecure,
         allow_flush: args.allow_flush,
         slow_after: args.log_slow.0,
@@ -289,8 +376,9 @@ pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Out
         let mut hangup = signal(SignalKind::hangup())?;
         let in_terminal = io::stdin().is_terminal();
         let mut server = Server::start(&settings).await?;
-        print_ready(out, &server, &settings)?;
-        if let Some(service_manager) = ServiceManager::from_environment() {
+        let service_manager = ServiceManager::from_environment();
+        print_ready(out, &server, &settings, service_manager.is_some())?;
+        if let Some(service_manager) = service_manager {
             server.notify(service_manager);
         }
         let (end_drill, drill_ended) = oneshot::channel();
@@ -307,7 +395,7 @@ pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Out
                     if in_terminal && !io::stdin().is_terminal() {
                         break;
                     }
-                    server.reload_certificates();
+                    server.reload();
                 }
                 () = server.shutdown_requested() => break,
                 // Without a drill the sender is dropped, and this branch never matches.
@@ -334,54 +422,26 @@ fn follow_drill() -> io::Result<()> {
     Ok(())
 }
 
-fn print_ready(out: &mut Output<'_>, server: &Server, settings: &Settings) -> io::Result<()> {
-    let stored_in = server.target().to_string();
-    let address = server.resp();
-    let (url, ca) = match &settings.resp_tls {
-        None => (format!("redis://{address}"), ""),
-        Some(_) => (format!("rediss://{address}"), "?ca=FILE"),
-    };
-    // The default URL is left out.
-    let mut with = match &url[..] {
-        "redis://127.0.0.1:7411" => String::new(),
-        _ if ca.is_empty() => format!(" --url {url}"),
-        _ => format!(" --url '{url}{ca}'"),
-    };
-    if settings.password.is_some() {
-        with.push_str(" --password-file FILE");
-    }
-    let durable = match server.target() {
-        Target::Directory { .. } => ": acknowledged jobs are stored",
-        _ => "",
-    };
-    let (put, pop) = match settings.demo {
-        false => ("put mail welcome '{\"to\":\"ann\"}'", "pop mail --worker me"),
-        true => ("queues", "events"),
-    };
-    let demo = if settings.demo { " Sample jobs are running." } else { "" };
-    let gearman =
-        server.gearman().map(|at| format!("\n  Gearman  {at}   for Gearman clients, workers and gearadmin"));
-    let http =
-        server.http().map(|at| format!("\n  HTTP     http://{at}   for everything else: docs/http.md"));
-    let text = format!(
-        "geartrain {} is ready. Jobs are stored in {stored_in}.{demo}
-  RESP     {url}   for Qless clients, the geartrain command and Rust programs{}{}
-Try:  geartrain{with} {put}
-      geartrain{with} {pop}
-Stop it with Ctrl-C{durable}.",
-        env!("CARGO_PKG_VERSION"),
-        gearman.unwrap_or_default(),
-        http.unwrap_or_default(),
-    );
+/// Reports that clients can connect: to people, to scripts, or to the service manager alone.
+fn print_ready(
+    out: &mut Output<'_>,
+    server: &Server,
+    settings: &Settings,
+    is_service: bool,
+) -> io::Result<()> {
+    let greeting = Greeting::new(server, settings);
     if out.json {
         let gearman = server.gearman().map(|address| address.to_string());
         let http = server.http().map(|address| address.to_string());
         let ready = serde_json::json!({
-            "ready": true, "resp": address.to_string(), "gearman": gearman, "http": http, "store": stored_in
+            "ready": true, "resp": server.resp().to_string(), "gearman": gearman, "http": http,
+            "store": server.target().to_string()
         });
         out.line(&ready, "")?;
-    } else {
-        writeln!(out.out, "{text}")?;
+    } else if out.width.is_some() {
+        write!(out.out, "{greeting}")?;
+    } else if !is_service {
+        writeln!(out.out, "{}", greeting.line())?;
     }
     out.out.flush()
 }
@@ -395,15 +455,21 @@ impl From<StartError> for Failure {
             StartError::Store(error) => error.into(),
             StartError::Log(error) => error.into(),
             StartError::LogThread(ref source) => Failure::Unreachable(format!("{error}: {source}")),
-            StartError::Open { .. } | StartError::Unencrypted { .. } | StartError::Tls(_) => {
-                Failure::Usage(error.to_string())
-            }
+            StartError::Open { .. }
+            | StartError::Unencrypted { .. }
+            | StartError::TlsOnSocketFile { .. }
+            | StartError::Keys(_)
+            | StartError::Tls(_) => Failure::Usage(error.to_string()),
             other => Failure::Unreachable(other.to_string()),
         }
     }
 }
 
 pub(super) fn lua(args: LuaArgs, out: &mut Output<'_>) -> Done {
-    let text = if args.lib { script::composable() } else { &script::script().text };
+    let text = match args {
+        LuaArgs { json: true, pinned, .. } => script::json_library(pinned).into(),
+        LuaArgs { lib: true, .. } => Cow::Borrowed(script::composable()),
+        LuaArgs { .. } => Cow::Borrowed(script::script().text.as_str()),
+    };
     Ok(out.out.write_all(text.as_bytes())?)
 }

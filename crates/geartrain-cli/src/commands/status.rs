@@ -41,7 +41,7 @@ pub(super) async fn status(client: &Client, args: StatusArgs, out: &mut Output<'
         }
     };
     let Some(status) = client.run(Status { of }).await? else { return Err(Failure::Refused(none)) };
-    let view = geartrain_json::status(&status);
+    let view = geartrain_json::StatusView::new(&status);
     Ok(out.show(&view, |out| {
         let mut lines = vec![
             ("jid", Cell::from(&status.jid)),

@@ -634,7 +634,17 @@ fn recurring_jobs_are_created_changed_and_removed() {
     let listed = shell.json("recur ls");
     assert_eq!((&listed[0]["jid"], &listed[1]["jid"]), (&json!("r2"), &json!("r1")));
     let mut expected = [
-        "jid", "queue", "klass", "every", "next", "count", "backlog", "priority", "retries", "tags",
+        "jid",
+        "queue",
+        "klass",
+        "every",
+        "next",
+        "next_runs",
+        "count",
+        "backlog",
+        "priority",
+        "retries",
+        "tags",
         "payload",
     ];
     expected.sort_unstable();

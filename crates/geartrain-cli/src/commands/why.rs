@@ -21,10 +21,10 @@ use geartrain_json::{WhyView, why_stalled as is_stalled};
 pub(crate) struct WhyArgs {
     /// The id of the job, or of a recurring one
     #[arg(required_unless_present = "queue")]
-    jid: Option<Jid>,
+    pub(super) jid: Option<Jid>,
     /// Explain a whole queue instead: how many of its jobs are not running, and why
     #[arg(long, value_name = "QUEUE", conflicts_with = "jid")]
-    queue: Option<QueueName>,
+    pub(super) queue: Option<QueueName>,
 }
 
 /// Explains a job or a queue. The commands that help have `url` in them, unless it is the default.

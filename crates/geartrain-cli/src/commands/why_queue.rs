@@ -44,7 +44,7 @@ fn scaled(found: u64, examined: u64, all: u64) -> String {
 }
 
 /// A number with commas between thousands.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use geartrain::{
-    Announce, AnnounceChange, Announced, Announcement, Capability, Client, Error, GetMany, Refusal, RollCall,
-    WorkerJobs, WorkerLost, WorkerName, Workers,
+    Announce, AnnounceChange, Announced, Announcement, Capability, Client, Error, GearMonkeyBackend, GetMany,
+    Refusal, RollCall, Target, WorkerJobs, WorkerLost, WorkerName, Workers,
 };
 use serde_json::json;
 
@@ -53,6 +53,9 @@ pub(crate) struct RollCallArgs {
     queue: QueueName,
     /// The kind of job [default: any]
     klass: Option<Klass>,
+    /// Set the counter of a GearMonkey function, which still has workers of other implementations that died
+    #[arg(long, value_name = "WORKERS", conflicts_with = "klass")]
+    pub(super) set: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -191,6 +194,22 @@ pub(super) async fn roll_call(client: &Client, args: RollCallArgs, out: &mut Out
     Err(Failure::Refused(format!(
         "no live worker has announced that it can run {what} of {queue}; see `geartrain announce --help`"
     )))
+}
+
+/// Sets the counter that roll calls of GearMonkey read.
+pub(super) async fn set_roll_call(url: &str, args: RollCallArgs, out: &mut Output<'_>) -> Done {
+    let workers = args.set.unwrap_or_default();
+    let Target::GearMonkey(target) = Target::of(url)? else {
+        return Err(Failure::Usage(
+            "--set is for GearMonkey functions: give --url gearmonkey+redis://HOST:PORT".to_owned(),
+        ));
+    };
+    let name = target.to_string();
+    let connect = GearMonkeyBackend::connect(target).await;
+    let backend = connect.map_err(|source| Error::Connect { url: name, source })?;
+    let before = backend.set_worker_count(args.queue.clone(), workers).await.map_err(Error::from)?;
+    let document = json!({ "queue": args.queue.to_string(), "workers": workers, "before": before });
+    Ok(out.line(&document, format_args!("{workers}, was {before}"))?)
 }
 
 pub(super) async fn worker_lost(client: &Client, args: WorkerLostArgs, out: &mut Output<'_>) -> Done {

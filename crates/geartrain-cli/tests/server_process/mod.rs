@@ -21,6 +21,7 @@ pub(crate) struct ServerProcess {
     http: Option<String>,
     arguments: Vec<String>,
     limits: Option<DescriptorLimits>,
+    variables: Vec<(String, String)>,
     log: Log,
     scratch: Scratch,
 }
@@ -33,11 +34,12 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server; on failure returns its error and its exit code.
 pub(crate) fn try_start(arguments: &[&str]) -> Result<ServerProcess, (String, i32)> {
-    try_start_under(None, arguments)
+    try_start_under(None, &[], arguments)
 }
 
 fn try_start_under(
     limits: Option<DescriptorLimits>,
+    variables: &[(&str, &str)],
     arguments: &[&str],
 ) -> Result<ServerProcess, (String, i32)> {
     let scratch = Scratch::new("server");
@@ -51,9 +53,11 @@ fn try_start_under(
     if !arguments.iter().any(|argument| argument == "--http") {
         arguments.extend(["--http".to_owned(), "off".to_owned()]);
     }
+    let variables: Vec<(String, String)> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let log = Log::default();
-    let (child, address, gearman, http) = spawn(&scratch, limits, &arguments, &log)?;
-    Ok(ServerProcess { child, address, gearman, http, arguments, limits, log, scratch })
+    let (child, address, gearman, http) = spawn(&scratch, limits, &variables, &arguments, &log)?;
+    Ok(ServerProcess { child, address, gearman, http, arguments, limits, variables, log, scratch })
 }
 
 /// A process, with its RESP, Gearman and HTTP addresses.
@@ -62,6 +66,7 @@ type Spawned = (Child, String, Option<String>, Option<String>);
 fn spawn(
     scratch: &Scratch,
     limits: Option<DescriptorLimits>,
+    variables: &[(String, String)],
     arguments: &[String],
     log: &Log,
 ) -> Result<Spawned, (String, i32)> {
@@ -75,6 +80,7 @@ fn spawn(
             shell
         }
     };
+    command.envs(variables.iter().cloned());
     command.args(["server", "--json"]);
     if !arguments.iter().any(|argument| argument == "--store") {
         command.arg("--data").arg(scratch.path().join("data"));
@@ -112,7 +118,15 @@ impl ServerProcess {
 
     /// Like `start`, with descriptor limits.
     pub(crate) fn start_under(limits: Option<DescriptorLimits>, arguments: &[&str]) -> ServerProcess {
-        let started = try_start_under(limits, arguments);
+        ServerProcess::started(try_start_under(limits, &[], arguments))
+    }
+
+    /// Like `start`, with environment variables.
+    pub(crate) fn start_in(variables: &[(&str, &str)], arguments: &[&str]) -> ServerProcess {
+        ServerProcess::started(try_start_under(None, variables, arguments))
+    }
+
+    fn started(started: Result<ServerProcess, (String, i32)>) -> ServerProcess {
         let mut server = started.unwrap_or_else(|(error, code)| panic!("{code}: {error}"));
         // A restart uses the same address.
         if let Some(index) = server.arguments.iter().position(|argument| argument == "--resp") {
@@ -138,6 +152,11 @@ impl ServerProcess {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    /// The id of the process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The log lines so far that contain a text.
@@ -170,8 +189,9 @@ impl ServerProcess {
     /// Restarts it with the same data and address.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        let (child, address, gearman, http) = spawn(&self.scratch, self.limits, &self.arguments, &self.log)
-            .unwrap_or_else(|(error, code)| panic!("{code}: {error}"));
+        let (child, address, gearman, http) =
+            spawn(&self.scratch, self.limits, &self.variables, &self.arguments, &self.log)
+                .unwrap_or_else(|(error, code)| panic!("{code}: {error}"));
         assert_eq!(address, self.address);
         self.child = child;
         (self.gearman, self.http) = (gearman, http);

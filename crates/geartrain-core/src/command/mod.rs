@@ -1,6 +1,7 @@
 //! Commands and replies. Each operation is a struct with a reply type of its own; [`Command`] and [`Reply`]
 //! are enums over all of them. A file per slice, named as in `engine/`: `put`, `pop`, `finish`, `change` …
 
+mod access;
 mod canceled;
 mod capabilities;
 mod change;
@@ -20,6 +21,7 @@ mod set_aside;
 mod tick;
 mod why;
 
+pub use access::Role;
 pub use canceled::*;
 pub use capabilities::*;
 pub use change::*;

@@ -38,7 +38,8 @@ pub struct SetAside {
 /// The jobs that are set aside. Jobs in neither list were left alone: name them again in another command.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct SetAsideReply {
-    /// The jobs, with the state that they had before.
+    /// The jobs, with the state that they had before. Their histories and the ends of their attempts are not moved,
+    /// and are left out.
     pub jobs: Vec<Job>,
     /// Jobs that stay as they are.
     pub stay: Vec<(Jid, StayReason)>,
@@ -100,6 +101,8 @@ pub enum StayReason {
     Literal,
     /// Several queues have a job of this jid.
     InSeveral,
+    /// A client may wait for its result: a Gearman server does not tell.
+    PerhapsAwaited,
 }
 
 impl std::fmt::Display for StayReason {
@@ -116,6 +119,10 @@ impl std::fmt::Display for StayReason {
             StayReason::Unreadable => "has a payload that cannot be read",
             StayReason::Literal => "is a function literal, which only Clojure can run",
             StayReason::InSeveral => "is in several schedules: choose one with ?schedule= in the URL",
+            StayReason::PerhapsAwaited => {
+                "may have a client that waits for its result: the server does not tell, as the unique key is - or \
+                 also that of another job"
+            }
         })
     }
 }

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use geartrain_core::{
     Answer, BackendError, Call, Cancel, Chunk, ChunkKind, Command, Complete, CompleteReply, DURATION_MAX,
-    Fail, Heartbeat, Jid, Portion, Progress, Progressed, QueueName, Queues, Refusal, Reply, RollCall,
-    StateName, StatusOf, StatusReply, Timestamp,
+    Fail, Heartbeat, Jid, Portion, Progress, Progressed, QueueCounts, QueueName, Queues, Refusal, Reply,
+    RollCall, StateName, StatusOf, StatusReply, Timestamp,
 };
 
+use super::admin::FunctionCounts;
 use super::error::{ClientError, ServerError, unsupported};
 use super::{Shared, admin, job_ids, now, submission};
 use crate::packet::{JobStatus, ReportBody, Request, Response};
@@ -63,6 +64,8 @@ impl Shared {
             Command::Status(status) => Reply::Status(self.status(status.of).await?),
             Command::Cancel(cancel) => Reply::Cancel(self.cancel(cancel).await?),
             Command::Queues(queues) => Reply::Queues(self.queues(queues).await?),
+            Command::SetAside(set) => Reply::SetAside(Box::new(self.set_aside(&set).await?)),
+            Command::EndSetAside(end) => Reply::EndSetAside(self.end_set_aside(&end).await?),
             Command::Length(length) => {
                 let counts = admin::function_counts(&self.servers).await?;
                 Reply::Length(counts.get(&length.queue).map_or(0, |counts| counts.total()))
@@ -250,13 +253,18 @@ impl Shared {
         }
     }
 
-    async fn queues(&self, request: Queues) -> Result<Vec<geartrain_core::QueueCounts>, ClientError> {
+    async fn queues(&self, request: Queues) -> Result<Vec<QueueCounts>, ClientError> {
         let mut counts = admin::function_counts(&self.servers).await?;
+        let counts_of = |queue: QueueName, counts: FunctionCounts| {
+            let aside = self.aside.count(&queue);
+            let counts = counts.of_queue(queue);
+            QueueCounts { running: counts.running.saturating_sub(aside), ..counts }
+        };
         if let Some(queue) = request.queue {
             let one = counts.remove(&queue).unwrap_or_default();
-            return Ok(vec![one.of_queue(queue)]);
+            return Ok(vec![counts_of(queue, one)]);
         }
-        Ok(counts.into_iter().map(|(queue, counts)| counts.of_queue(queue)).collect())
+        Ok(counts.into_iter().map(|(queue, counts)| counts_of(queue, counts)).collect())
     }
 
     async fn roll_call(&self, call: RollCall) -> Result<u64, ClientError> {

@@ -135,6 +135,42 @@ impl Connection {
         self.exchange(&bytes, ReplyForm::Echo).await.map(drop)
     }
 
+    /// Sends groups of requests at once, and returns the reply to the last request of each. The others of a group
+    /// have no reply; an ERROR counts as that of its group.
+    pub(crate) async fn pipeline(
+        &self,
+        groups: &[Vec<Request<&[u8]>>],
+    ) -> Result<Vec<Result<Response, ServerError>>, ServerError> {
+        let (mut bytes, mut pending) = (BytesMut::new(), Vec::with_capacity(groups.len()));
+        let mut answers = Vec::with_capacity(groups.len());
+        for group in groups {
+            bytes.unsplit(self.encode(group)?);
+            let form = match group.last() {
+                Some(Request::Echo { .. }) => ReplyForm::Echo,
+                _ => ReplyForm::Packet,
+            };
+            let (to, answer) = oneshot::channel();
+            pending.push(PendingReply { form, reply_to: to, lines: Vec::new(), bytes: 0, refused: None });
+            answers.push(answer);
+        }
+        let answered = async {
+            self.write(&bytes, pending).await?;
+            let mut replies = Vec::with_capacity(answers.len());
+            for answer in answers {
+                match answer.await.unwrap_or(Err(ServerError::ShutDown)) {
+                    Ok(ServerReply::Packet(response)) => replies.push(Ok(response)),
+                    Ok(ServerReply::Lines(_)) => {
+                        return Err(self.protocol_error("a line where a packet should be"));
+                    }
+                    Err(refused @ ServerError::Refused { .. }) => replies.push(Err(refused)),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(replies)
+        };
+        self.with_timeout(answered).await
+    }
+
     /// Executes an admin command whose reply is a list.
     pub(crate) async fn admin_list(&self, command: &str) -> Result<Vec<Bytes>, ServerError> {
         self.admin_lines(command, ReplyForm::List).await
@@ -193,7 +229,11 @@ impl Connection {
         }
     }
 
-    async fn write(&self, bytes: &[u8], pending: Option<PendingReply>) -> Result<(), ServerError> {
+    async fn write(
+        &self,
+        bytes: &[u8],
+        pending: impl IntoIterator<Item = PendingReply>,
+    ) -> Result<(), ServerError> {
         // Locked until everything is written, so that requests go out in the order of their expected replies.
         let mut writer = self.writer.lock().await;
         match &mut *self.state.pending() {

@@ -10,6 +10,7 @@
 //! | `Complete`, `Fail`, `Progress`, `Chunk` | WORK_COMPLETE; WORK_EXCEPTION with the message, or WORK_FAIL without one; WORK_STATUS; WORK_DATA or WORK_WARNING; each followed by an echo, so that a refusal is noticed |
 //! | `Heartbeat` | nothing: a lock is a connection and lasts as long as it does |
 //! | `Status` | GET_STATUS, GET_STATUS_UNIQUE |
+//! | `SetAside`, `EndSetAside` | CAN_DO and GRAB_JOB_ALL over a connection of their own, GET_STATUS_UNIQUE or the admin command `show jobs`; WORK_COMPLETE, or nothing |
 //! | `Queues`, `Length`, `RollCall`, `PriorityCounts`, `Workers`, `Announced`, `Cancel` | the admin commands `status`, `prioritystatus`, `workers`, `cancel job` |
 //!
 //! Everything else is refused. Gearman servers report less than our own, so some replies hold less:
@@ -38,6 +39,7 @@ mod record;
 mod resubmit;
 mod result_streams;
 mod servers;
+mod set_aside;
 mod submission;
 mod submit;
 mod url;
@@ -60,6 +62,7 @@ use error::{ClientError, NAME, ServerError};
 use held_jobs::HeldJobs;
 use result_streams::ResultStreams;
 use servers::Servers;
+use set_aside::AsideConns;
 use worker_conns::WorkerConnCache;
 
 pub use record::Record;
@@ -87,6 +90,7 @@ struct Shared {
     servers: Servers,
     worker_conns: WorkerConnCache,
     held_jobs: HeldJobs,
+    aside: AsideConns,
     result_streams: Arc<ResultStreams>,
     record: Option<Record>,
     watched: WatchedJobs,
@@ -108,6 +112,7 @@ impl GearmanBackend {
             servers,
             worker_conns: WorkerConnCache::default(),
             held_jobs: HeldJobs::new(),
+            aside: AsideConns::default(),
             result_streams: Arc::default(),
             record: url.record.map(Record::new),
             watched: WatchedJobs::default(),

@@ -21,7 +21,7 @@ mod tasks;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,10 +31,10 @@ use geartrain_core::{
     Announced, Backend, BackendError, Call, Clock, Jid, QueueName, Reply, Seconds, Timestamp, WorkerLost,
     WorkerName, Workers,
 };
-use geartrain_front::{Admission, Admitted, RepeatedWarning, Tls};
+use geartrain_front::{Admission, Admitted, FrontEnd, RepeatedWarning, Tls};
 use parking_lot::{Mutex, MutexGuard};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -272,6 +272,15 @@ impl Front {
     /// Serves connections until `stop` is cancelled. Then it closes the listener, answers the requests
     /// already read, and returns when every connection and every background task has ended.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
+        self.serve_listener(Listener::Tcp(listener), stop).await;
+    }
+
+    /// The same on a Unix socket, without TLS.
+    pub async fn serve_unix(&self, listener: UnixListener, stop: CancellationToken) {
+        self.serve_listener(Listener::Unix(listener), stop).await;
+    }
+
+    async fn serve_listener(&self, listener: Listener, stop: CancellationToken) {
         // If this future is dropped half-way, the tasks end as well.
         let _stop_tasks = self.shared.tasks.stop_on_drop();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
@@ -291,7 +300,7 @@ impl Front {
         self.shared.tasks.shut_down().await;
     }
 
-    async fn accept(&self, listener: TcpListener, stop: &CancellationToken) {
+    async fn accept(&self, listener: Listener, stop: &CancellationToken) {
         let mut connections = JoinSet::new();
         let mut listener = Some(listener);
         loop {
@@ -309,7 +318,8 @@ impl Front {
                     Ok((stream, address)) => {
                         // Until the TLS handshake is over, the client counts as unauthenticated.
                         match self.shared.options.admission.admit(self.shared.options.tls.is_some()) {
-                            Ok(admitted) => {
+                            Ok(mut admitted) => {
+                                admitted.count_as(FrontEnd::Gearman);
                                 let shared = self.shared.clone();
                                 let stop = stop.clone();
                                 connections.spawn(serve_connection(shared, stream, address, admitted, stop));
@@ -361,12 +371,14 @@ impl Front {
 /// Serves one connection.
 async fn serve_connection(
     shared: Arc<Shared>,
-    stream: TcpStream,
+    stream: Stream,
     address: SocketAddr,
     mut admitted: Admitted,
     stop: CancellationToken,
 ) {
-    if let Err(error) = configure_socket(&stream) {
+    if let Stream::Tcp(stream) = &stream
+        && let Err(error) = configure_socket(stream)
+    {
         tracing::debug!(%error, "a connection ended before it was set up");
         return;
     }
@@ -380,12 +392,16 @@ async fn serve_connection(
     shared.router.add(number, mailbox.clone());
     let opened = Instant::now();
     tracing::debug!("Gearman connection {number} from {address} is open");
-    match shared.options.tls.clone() {
-        None => {
+    match (stream, shared.options.tls.clone()) {
+        (Stream::Unix(stream), _) => {
             let (reader, writer) = stream.into_split();
             Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
         }
-        Some(tls) => {
+        (Stream::Tcp(stream), None) => {
+            let (reader, writer) = stream.into_split();
+            Connection::new(reader, writer, shared.clone(), peer, worker, mailbox, stop).serve().await;
+        }
+        (Stream::Tcp(stream), Some(tls)) => {
             let Some(stream) = tls.accept(stream, ("Gearman", address), &admitted, &stop).await else {
                 return;
             };
@@ -396,6 +412,32 @@ async fn serve_connection(
     }
     let seconds = opened.elapsed().as_secs_f64();
     tracing::debug!("Gearman connection {number} from {address} is closed after {seconds:.1} s");
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// The address of a client behind a Unix socket: the texts of the protocol have room for an IP address only.
+const UNIX_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Listener::Tcp(listener) => {
+                listener.accept().await.map(|(stream, address)| (Stream::Tcp(stream), address))
+            }
+            Listener::Unix(listener) => {
+                listener.accept().await.map(|(stream, _)| (Stream::Unix(stream), UNIX_CLIENT))
+            }
+        }
+    }
 }
 
 fn configure_socket(stream: &TcpStream) -> io::Result<()> {

@@ -7,6 +7,7 @@
 use geartrain_front::TlsStream;
 use tokio::io::ReadHalf;
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::unix;
 
 /// The reading half of a connection.
 pub(crate) trait QuickAck {
@@ -24,5 +25,10 @@ impl QuickAck for OwnedReadHalf {
 
 impl QuickAck for ReadHalf<TlsStream> {
     /// The socket is not accessible here.
+    fn quick_ack(&self) {}
+}
+
+impl QuickAck for unix::OwnedReadHalf {
+    /// Nothing is acknowledged there.
     fn quick_ack(&self) {}
 }

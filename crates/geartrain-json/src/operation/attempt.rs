@@ -3,67 +3,88 @@
 use geartrain_core::{
     Chunk, ChunkKind, Complete, CompleteReply, Count, DELAY_MAX, Fail, Heartbeat, Holder, JobResult, Klass,
     Next, Payload, Peek, Pop, PopOrder, Popped, Portion, Progress, Progressed, PutReply, QueueName,
-    RandomUnit, Release, Relock, Retry, Seconds, Timeout, Token,
+    RandomUnit, Release, Relock, Retry, Role, Seconds, Timeout, Token,
 };
-use serde_json::json;
 
 use super::{
-    Document, FieldInfo, FieldKind, HOLDER, JID, OperationInfo, Outcome, Plan, QUEUE, TOKEN, document,
+    Document, FieldInfo, FieldKind, HOLDER, JID, Need, OperationInfo, Outcome, Plan, QUEUE, TOKEN, document,
 };
 use crate::object::{missing, of_key};
 use crate::put::{self, Defaults};
+use crate::reply::{
+    ChunkView, CompleteView, FailView, HeartbeatView, JidView, JidsView, ProgressReplyView, PutView,
+    RetryView,
+};
 use crate::time::Times;
 use crate::{JobView, Number, Object, OperationError, PoppedView, ProgressView, texts};
 
 const PAYLOAD: FieldInfo = FieldInfo::new("payload", FieldKind::Json, "Replaces the payload");
 const RESULT: FieldInfo = FieldInfo::new("result", FieldKind::Json, "The result");
-const CODE: FieldInfo = FieldInfo::new("code", FieldKind::Number, "The exit code of the result");
-const COUNT: FieldInfo = FieldInfo::new("count", FieldKind::Whole, "How many jobs at most; 1 by default");
+const CODE: FieldInfo =
+    FieldInfo::new("code", FieldKind::Whole(i32::MIN as i64, i32::MAX as u64), "The exit code of the result");
+const COUNT: FieldInfo =
+    FieldInfo::new("count", FieldKind::Whole(0, 100_000), "How many jobs at most; 1 by default");
 
 pub(super) const OPERATIONS: &[OperationInfo] = &[
-    OperationInfo { name: "put", meaning: "Puts a job into a queue.", fields: &put::FIELDS, read: put },
+    OperationInfo {
+        name: "put",
+        access: Role::Operator,
+        meaning: "Puts a job into a queue.",
+        fields: &put::FIELDS,
+        read: put,
+    },
     OperationInfo {
         name: "pop",
+        access: Role::Operator,
         meaning: "Hands jobs to a worker. With `wait` it answers when there is one, or with none when the time is over.",
         fields: &[
-            FieldInfo::new("queue", FieldKind::Text, "The queue"),
-            FieldInfo::new("queues", FieldKind::Texts, "Several queues, instead of one"),
-            FieldInfo::required("worker", FieldKind::Text, "The worker that receives the jobs"),
+            FieldInfo::new("queue", FieldKind::Name, "The queue").needed(Need::ExactlyOne),
+            FieldInfo::new("queues", FieldKind::Names(1), "Several queues, instead of one")
+                .needed(Need::ExactlyOne),
+            FieldInfo::required("worker", FieldKind::Name, "The worker that receives the jobs"),
             COUNT,
-            FieldInfo::new("order", FieldKind::Text, "Of several queues: strict, round-robin or priority"),
-            FieldInfo::new("klasses", FieldKind::Texts, "Only jobs of these klasses"),
+            FieldInfo::new(
+                "order",
+                FieldKind::Choice(&["strict", "round-robin", "priority"]),
+                "Of several queues",
+            ),
+            FieldInfo::new("klasses", FieldKind::Names(1), "Only jobs of these klasses"),
             FieldInfo::new("wait", FieldKind::Duration, "How long to wait for a job"),
         ],
         read: pop,
     },
     OperationInfo {
         name: "peek",
+        access: Role::Viewer,
         meaning: "Shows which jobs a pop would hand out.",
         fields: &[QUEUE, COUNT],
         read: peek,
     },
     OperationInfo {
         name: "heartbeat",
+        access: Role::Operator,
         meaning: "Extends the lock of a running job.",
         fields: &[JID, TOKEN, HOLDER, PAYLOAD],
         read: heartbeat,
     },
     OperationInfo {
         name: "progress",
+        access: Role::Operator,
         meaning: "Reports the progress of an attempt.",
         fields: &[
             JID,
             TOKEN,
             HOLDER,
-            FieldInfo::required("part", FieldKind::Whole, "How much is done"),
-            FieldInfo::required("whole", FieldKind::Whole, "Of how much"),
-            FieldInfo::new("left", FieldKind::Whole, "How many seconds are left"),
+            FieldInfo::required("part", FieldKind::Whole(0, u64::MAX), "How much is done"),
+            FieldInfo::required("whole", FieldKind::Whole(1, u64::MAX), "Of how much"),
+            FieldInfo::new("left", FieldKind::Whole(0, u32::MAX as u64), "How many seconds are left"),
             FieldInfo::new("text", FieldKind::Json, "A message for the clients that wait for the job"),
         ],
         read: progress,
     },
     OperationInfo {
         name: "chunk",
+        access: Role::Operator,
         meaning: "Sends a part of the result, or a warning, to the clients that wait for the job.",
         fields: &[
             JID,
@@ -76,6 +97,7 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "complete",
+        access: Role::Operator,
         meaning: "Completes a job, or moves it on to its next queue.",
         fields: &[
             JID,
@@ -84,20 +106,23 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
             PAYLOAD,
             RESULT,
             CODE,
-            FieldInfo::new("next", FieldKind::Text, "The next queue"),
-            FieldInfo::new("in", FieldKind::Duration, "How long to wait in the next queue"),
-            FieldInfo::new("depends", FieldKind::Texts, "Jobs to wait for in the next queue"),
+            FieldInfo::new("next", FieldKind::Name, "The next queue"),
+            FieldInfo::new("in", FieldKind::Duration, "How long to wait in the next queue")
+                .needed(Need::With("next")),
+            FieldInfo::new("depends", FieldKind::Names(0), "Jobs to wait for in the next queue")
+                .needed(Need::With("next")),
         ],
         read: complete,
     },
     OperationInfo {
         name: "fail",
+        access: Role::Operator,
         meaning: "Fails a job into a group.",
         fields: &[
             JID,
             TOKEN,
             HOLDER,
-            FieldInfo::required("group", FieldKind::Text, "The kind of failure"),
+            FieldInfo::required("group", FieldKind::LongName, "The kind of failure"),
             FieldInfo::required("message", FieldKind::Text, "The error message"),
             PAYLOAD,
             RESULT,
@@ -107,19 +132,21 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "retry",
+        access: Role::Operator,
         meaning: "Returns a job to its queue and uses up one retry.",
         fields: &[
             JID,
             TOKEN,
             HOLDER,
             FieldInfo::new("in", FieldKind::Duration, "The delay; by default that of the job's backoff"),
-            FieldInfo::new("group", FieldKind::Text, "The kind of failure, if no retry is left"),
+            FieldInfo::new("group", FieldKind::LongName, "The kind of failure, if no retry is left"),
             FieldInfo::new("message", FieldKind::Text, "The error message"),
         ],
         read: retry,
     },
     OperationInfo {
         name: "release",
+        access: Role::Operator,
         meaning: "Returns a job to its queue without using up a retry.",
         fields: &[
             JID,
@@ -136,17 +163,19 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "timeout",
+        access: Role::Operator,
         meaning: "Takes running jobs away from their workers, to the front of their queues.",
-        fields: &[FieldInfo::required("jids", FieldKind::Texts, "The jobs")],
+        fields: &[FieldInfo::required("jids", FieldKind::Names(0), "The jobs")],
         read: timeout,
     },
     OperationInfo {
         name: "relock",
+        access: Role::Operator,
         meaning: "Locks the running jobs of a restarted worker again.",
         fields: &[
-            FieldInfo::required("worker", FieldKind::Text, "The worker"),
-            FieldInfo::new("queues", FieldKind::Texts, "Only jobs of these queues"),
-            FieldInfo::new("count", FieldKind::Whole, "How many at most, up to 1000"),
+            FieldInfo::required("worker", FieldKind::Name, "The worker"),
+            FieldInfo::new("queues", FieldKind::Names(0), "Only jobs of these queues"),
+            FieldInfo::new("count", FieldKind::Whole(1, 1_000), "How many at most"),
         ],
         read: relock,
     },
@@ -168,9 +197,7 @@ fn put(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
             PutReply::Unnamed => None,
             _ => Some(given),
         };
-        document(
-            &json!({ "jid": jid.map(|jid| jid.to_string()), "outcome": outcome, "coalesced": coalesced, "due": due }),
-        )
+        document(&PutView { jid: jid.map(|jid| jid.to_string()), outcome, coalesced, due })
     })
 }
 
@@ -242,7 +269,7 @@ fn heartbeat(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let (jid, holder) = held(object)?;
     let named = jid.to_string();
     Plan::command(Heartbeat { jid, holder, payload: put::payload(object, "payload")? }, move |expires, _| {
-        document(&json!({ "jid": named, "expires": Number::from(expires) }))
+        document(&HeartbeatView { jid: named, expires: expires.into() })
     })
 }
 
@@ -254,7 +281,7 @@ fn progress(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let progress = Progressed { portion, seconds_left: object.whole("left")? };
     let (named, text) = (jid.to_string(), put::payload(object, "text")?);
     Plan::command(Progress { text, ..Progress::new(jid, holder, progress) }, move |_, _| {
-        document(&json!({ "jid": named, "progress": ProgressView::new(progress) }))
+        document(&ProgressReplyView { jid: named, progress: ProgressView::new(progress) })
     })
 }
 
@@ -264,7 +291,7 @@ fn chunk(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let bytes = put::payload(object, "data")?.ok_or_else(|| missing("data"))?;
     let named = jid.to_string();
     Plan::command(Chunk { jid, holder, kind, bytes }, move |told, _| {
-        document(&json!({ "jid": named, "told": told }))
+        document(&ChunkView { jid: named, told })
     })
 }
 
@@ -273,7 +300,7 @@ fn payload_and_result(
     object: &Object<'_>,
     default_code: i32,
 ) -> Result<(Option<Payload>, Option<Box<JobResult>>), OperationError> {
-    let code: Option<i32> = object.read("code", "a whole number")?;
+    let code: Option<i32> = object.integer("code", "a whole number")?;
     let bytes = put::payload(object, "result")?;
     let result = (bytes.is_some() || code.is_some()).then(|| {
         Box::new(JobResult { code: code.unwrap_or(default_code), bytes: bytes.unwrap_or_default() })
@@ -303,7 +330,7 @@ fn complete(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> 
             CompleteReply::Scheduled => "scheduled",
             CompleteReply::Depends => "depends",
         };
-        document(&json!({ "jid": named, "state": state, "queue": queue }))
+        document(&CompleteView { jid: named, state, queue })
     })
 }
 
@@ -314,7 +341,7 @@ fn fail(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let message = object.text("message")?.ok_or_else(|| missing("message"))?;
     let (named, in_group) = (jid.to_string(), group.to_string());
     Plan::command(Fail { payload, result, ..Fail::new(jid, holder, group, message) }, move |(), _| {
-        document(&json!({ "jid": named, "state": "failed", "group": in_group }))
+        document(&FailView { jid: named, state: "failed", group: in_group })
     })
 }
 
@@ -330,7 +357,7 @@ fn retry(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
     };
     let (group, message) = (object.name("group")?, object.text("message")?);
     Plan::command(Retry { delay, random, group, message, ..Retry::new(jid, holder) }, move |remaining, _| {
-        document(&json!({ "jid": named, "remaining": remaining, "failed": remaining < 0 }))
+        document(&RetryView { jid: named, remaining, failed: remaining < 0 })
     })
 }
 
@@ -346,14 +373,14 @@ fn release(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
     let delay = put::delay(object, "in", times)?.unwrap_or(Seconds::ZERO);
     let message = object.text("message")?;
     Plan::command(Release { message, delay, ..Release::new(jid, holder) }, move |_, _| {
-        document(&json!({ "jid": named }))
+        document(&JidView { jid: named })
     })
 }
 
 fn timeout(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let jids: Vec<geartrain_core::Jid> = object.names("jids")?.ok_or_else(|| missing("jids"))?;
     let named = texts(&jids);
-    Plan::command(Timeout { jids }, move |(), _| document(&json!({ "jids": named })))
+    Plan::command(Timeout { jids }, move |(), _| document(&JidsView { jids: named }))
 }
 
 fn relock(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {

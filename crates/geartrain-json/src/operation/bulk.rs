@@ -2,17 +2,20 @@
 
 use geartrain_core::{Act, BulkAct, Filter, Select};
 
-use super::{FieldInfo, FieldKind, Outcome, Plan, Queue, document, jobs};
-use crate::select::{BulkSum, not_json, preview};
+use super::{FieldInfo, FieldKind, Need, Outcome, Plan, Queue, document, jobs};
+use crate::select::{BulkSum, PreviewView, not_json};
 use crate::{Object, OperationError, SelectedView};
 
 /// How many jobs a preview shows.
 const SAMPLES: usize = 3;
 
 pub(super) const ALL: FieldInfo =
-    FieldInfo::new("all", FieldKind::Flag, "All jobs: required for a filter without a term");
+    FieldInfo::new("all", FieldKind::Flag, "All jobs: required for a filter without a term")
+        .needed(Need::AtLeastOne)
+        .of_many();
 pub(super) const DRY_RUN: FieldInfo =
-    FieldInfo::new("dry_run", FieldKind::Flag, "Only counts the selected jobs, and shows three of them");
+    FieldInfo::new("dry_run", FieldKind::Flag, "Only counts the selected jobs, and shows three of them")
+        .of_many();
 
 /// The filter of a change of many jobs; none if one job is meant.
 pub(super) fn filter(object: &Object<'_>) -> Result<Option<Filter>, OperationError> {
@@ -31,9 +34,6 @@ pub(super) fn filter(object: &Object<'_>) -> Result<Option<Filter>, OperationErr
 
 /// Changes the jobs that a filter selects.
 pub(super) fn act(object: &Object<'_>, filter: Filter, act: BulkAct) -> Result<Plan, OperationError> {
-    if object.raw("jid").is_some() || object.raw("jids").is_some() {
-        return Err(OperationError::bad_argument("give either a job or a filter"));
-    }
     let dry_run = object.flag("dry_run")?;
     Plan::steps(move |queue| run(queue, filter, act, dry_run))
 }
@@ -54,7 +54,7 @@ async fn run(queue: Queue, filter: Filter, act: BulkAct, dry_run: bool) -> Outco
         }
     }
     if dry_run {
-        return document(&preview(matching, &samples));
+        return document(&PreviewView { matching, samples });
     }
     let mut sum = BulkSum::default();
     let mut ask = Act::new(filter, act);
@@ -77,5 +77,5 @@ async fn run(queue: Queue, filter: Filter, act: BulkAct, dry_run: bool) -> Outco
             None => break,
         }
     }
-    document(&sum.document(matching, &samples))
+    document(&sum.document(matching, samples))
 }

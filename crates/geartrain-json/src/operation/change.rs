@@ -2,30 +2,33 @@
 
 use geartrain_core::{
     AddTags, BulkAct, Cancel, Cycles, Depend, DependChange, Existing, Get, HistoryEvent, Jid, Job, Klass,
-    Log, Put, QueueName, Refusal, RemoveTags, Seconds, SetPriority, Tag, Track,
+    Log, Put, QueueName, Refusal, RemoveTags, Role, Seconds, SetPriority, Tag, Track,
 };
-use serde_json::json;
 
 use super::bulk::{self, ALL, DRY_RUN};
-use super::jobs::WHERE;
-use super::{FieldInfo, FieldKind, JID, OperationInfo, Outcome, Plan, Queue, document};
+use super::jobs::WHERE_MANY;
+use super::{FieldInfo, FieldKind, JID, Need, OperationInfo, Outcome, Plan, Queue, document};
 use crate::object::missing;
+use crate::reply::{CancelView, DependencyView, JidView, PriorityView, RequeueView, TagsView, TrackView};
 use crate::time::Times;
 use crate::{Number, Object, OperationError, put, texts};
 
-const ONE: FieldInfo = FieldInfo::new("jid", FieldKind::Text, "The id of the job, unless a filter is given");
-const TAGS: FieldInfo = FieldInfo::required("tags", FieldKind::Texts, "The tags");
+const ONE: FieldInfo = FieldInfo::new("jid", FieldKind::Name, "The id of the job, unless a filter is given")
+    .needed(Need::ExactlyOne)
+    .of_one();
+const TAGS: FieldInfo = FieldInfo::required("tags", FieldKind::Names(1), "The tags");
 
 pub(super) const OPERATIONS: &[OperationInfo] = &[
     OperationInfo {
         name: "cancel",
+        access: Role::Operator,
         meaning: "Cancels jobs that are not complete.",
         fields: &[
             ONE,
-            FieldInfo::new("jids", FieldKind::Texts, "Several jobs"),
+            FieldInfo::new("jids", FieldKind::Names(0), "Several jobs").needed(Need::ExactlyOne).of_one(),
             FieldInfo::new("because", FieldKind::Text, "Why"),
-            FieldInfo::new("cascade", FieldKind::Flag, "Also cancels the jobs that depend on them"),
-            WHERE,
+            FieldInfo::new("cascade", FieldKind::Flag, "Also cancels the jobs that depend on them").of_one(),
+            WHERE_MANY,
             ALL,
             DRY_RUN,
         ],
@@ -33,14 +36,15 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "requeue",
+        access: Role::Operator,
         meaning: "Puts a job again, with all of its retries.",
         fields: &[
             ONE,
-            FieldInfo::new("queue", FieldKind::Text, "The queue; by default the one it is or was in"),
-            FieldInfo::new("klass", FieldKind::Text, "Another klass"),
-            FieldInfo::new("payload", FieldKind::Json, "Another payload"),
-            FieldInfo::new("in", FieldKind::Duration, "The delay"),
-            WHERE,
+            FieldInfo::new("queue", FieldKind::Name, "The queue; by default the one it is or was in"),
+            FieldInfo::new("klass", FieldKind::Name, "Another klass").of_one(),
+            FieldInfo::new("payload", FieldKind::Json, "Another payload").of_one(),
+            FieldInfo::new("in", FieldKind::Duration, "The delay").of_one(),
+            WHERE_MANY,
             ALL,
             DRY_RUN,
         ],
@@ -48,11 +52,12 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "priority",
+        access: Role::Operator,
         meaning: "Changes the priority of a job.",
         fields: &[
             ONE,
             FieldInfo::required("priority", FieldKind::Number, "The new priority, higher first"),
-            WHERE,
+            WHERE_MANY,
             ALL,
             DRY_RUN,
         ],
@@ -60,41 +65,59 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "tag",
+        access: Role::Operator,
         meaning: "Adds tags to a job.",
-        fields: &[ONE, TAGS, WHERE, ALL, DRY_RUN],
+        fields: &[ONE, TAGS, WHERE_MANY, ALL, DRY_RUN],
         read: tag,
     },
     OperationInfo {
         name: "untag",
+        access: Role::Operator,
         meaning: "Removes tags from a job.",
-        fields: &[ONE, TAGS, WHERE, ALL, DRY_RUN],
+        fields: &[ONE, TAGS, WHERE_MANY, ALL, DRY_RUN],
         read: untag,
     },
-    OperationInfo { name: "track", meaning: "Starts tracking a job.", fields: &[JID], read: track },
-    OperationInfo { name: "untrack", meaning: "Stops tracking a job.", fields: &[JID], read: untrack },
+    OperationInfo {
+        name: "track",
+        access: Role::Operator,
+        meaning: "Starts tracking a job.",
+        fields: &[JID],
+        read: track,
+    },
+    OperationInfo {
+        name: "untrack",
+        access: Role::Operator,
+        meaning: "Stops tracking a job.",
+        fields: &[JID],
+        read: untrack,
+    },
     OperationInfo {
         name: "depend",
+        access: Role::Operator,
         meaning: "Adds dependencies to a job that waits for others.",
-        fields: &[JID, FieldInfo::required("on", FieldKind::Texts, "The jobs to wait for")],
+        fields: &[JID, FieldInfo::required("on", FieldKind::Names(0), "The jobs to wait for")],
         read: depend,
     },
     OperationInfo {
         name: "undepend",
+        access: Role::Operator,
         meaning: "Removes dependencies of a job.",
         fields: &[
             JID,
-            FieldInfo::new("on", FieldKind::Texts, "The jobs to no longer wait for"),
-            FieldInfo::new("all", FieldKind::Flag, "Removes all dependencies"),
+            FieldInfo::new("on", FieldKind::Names(0), "The jobs to no longer wait for")
+                .needed(Need::ExactlyOne),
+            FieldInfo::new("all", FieldKind::Flag, "Removes all dependencies").needed(Need::ExactlyOne),
         ],
         read: undepend,
     },
     OperationInfo {
         name: "log",
+        access: Role::Operator,
         meaning: "Appends a message to the history of a job.",
         fields: &[
             JID,
             FieldInfo::required("message", FieldKind::Text, "The message"),
-            FieldInfo::new("data", FieldKind::Json, "A JSON object with details"),
+            FieldInfo::new("data", FieldKind::Object, "Details"),
         ],
         read: log,
     },
@@ -116,9 +139,7 @@ fn cancel(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     jids.sort_unstable();
     jids.dedup();
     let cascade = object.flag("cascade")?;
-    Plan::command(Cancel { jids, because, cascade }, |cancelled, _| {
-        document(&json!({ "cancelled": cancelled }))
-    })
+    Plan::command(Cancel { jids, because, cascade }, |cancelled, _| document(&CancelView { cancelled }))
 }
 
 fn requeue(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
@@ -142,7 +163,7 @@ fn requeue(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
             ..Put::new(queue.clone(), jid.clone(), klass.unwrap_or(job.klass), payload.unwrap_or(job.payload))
         };
         let outcome = put::outcome(&to.run(put).await?);
-        document(&json!({ "jid": jid.to_string(), "queue": queue.as_str(), "outcome": outcome }))
+        document(&RequeueView { jid: jid.to_string(), queue: queue.to_string(), outcome })
     })
 }
 
@@ -169,7 +190,7 @@ fn priority(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
         return bulk::act(object, filter, BulkAct::SetPriority { priority });
     }
     let jid: Jid = object.required_name("jid")?;
-    let view = json!({ "jid": jid.to_string(), "priority": Number(priority.get()) });
+    let view = PriorityView { jid: jid.to_string(), priority: Number(priority.get()) };
     Plan::command(SetPriority { jid, priority }, move |(), _| document(&view))
 }
 
@@ -178,7 +199,7 @@ fn tags(object: &Object<'_>) -> Result<Vec<Tag>, OperationError> {
 }
 
 fn tagged(jid: String) -> impl FnOnce(Vec<Tag>, geartrain_core::Timestamp) -> Outcome + Send {
-    move |tags, _| document(&json!({ "jid": jid, "tags": texts(&tags) }))
+    move |tags, _| document(&TagsView { jid, tags: texts(&tags) })
 }
 
 fn tag(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
@@ -213,7 +234,7 @@ fn set_tracked(object: &Object<'_>, on: bool) -> Result<Plan, OperationError> {
     let jid: Jid = object.required_name("jid")?;
     let named = jid.to_string();
     Plan::command(Track { jid, on }, move |changed, _| {
-        document(&json!({ "jid": named, "tracked": on, "changed": changed }))
+        document(&TrackView { jid: named, tracked: on, changed })
     })
 }
 
@@ -238,7 +259,7 @@ fn change_dependencies(object: &Object<'_>, change: DependChange) -> Result<Plan
         queue.run(Depend { jid: jid.clone(), change, cycles: Cycles::Refuse }).await?;
         let job = find(&queue, &jid).await?;
         let (state, dependencies) = (job.state.name().as_str(), texts(job.dependencies()));
-        document(&json!({ "jid": jid.to_string(), "state": state, "dependencies": dependencies }))
+        document(&DependencyView { jid: jid.to_string(), state, dependencies })
     })
 }
 
@@ -250,5 +271,5 @@ fn log(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
         return Err(OperationError::bad_argument("`data` must be a JSON object"));
     }
     let named = jid.to_string();
-    Plan::command(Log { jid, message, data }, move |(), _| document(&json!({ "jid": named })))
+    Plan::command(Log { jid, message, data }, move |(), _| document(&JidView { jid: named }))
 }

@@ -1,7 +1,7 @@
 //! Options.
 
 use geartrain_core::{
-    AllConfig, BadArgument, BadInput, OPTIONS, OptionInfo, OptionScope, SetConfig, UnsetConfig,
+    AllConfig, BadArgument, BadInput, OPTIONS, OptionInfo, OptionScope, Role, SetConfig, UnsetConfig,
 };
 
 use super::{FieldInfo, FieldKind, OperationInfo, Plan, Queue, document};
@@ -10,27 +10,30 @@ use crate::time::Times;
 use crate::{Object, OperationError, OptionView};
 
 const KEY: FieldInfo =
-    FieldInfo::required("key", FieldKind::Text, "The name, such as heartbeat or mail-heartbeat");
+    FieldInfo::required("key", FieldKind::LongName, "The name, such as heartbeat or mail-heartbeat");
 
 pub(super) const OPERATIONS: &[OperationInfo] = &[
     OperationInfo {
         name: "config",
+        access: Role::Viewer,
         meaning: "Shows all options, or one.",
-        fields: &[FieldInfo::new("key", FieldKind::Text, "The name of an option")],
+        fields: &[FieldInfo::new("key", FieldKind::LongName, "The name of an option")],
         read: config,
     },
     OperationInfo {
         name: "set-config",
+        access: Role::Admin,
         meaning: "Sets an option.",
         fields: &[
             KEY,
-            FieldInfo::required("value", FieldKind::Text, "Its new value"),
+            FieldInfo::required("value", FieldKind::OptionValue, "Its new value"),
             FieldInfo::new("any", FieldKind::Flag, "Accepts a name that geartrain does not know"),
         ],
         read: set_config,
     },
     OperationInfo {
         name: "unset-config",
+        access: Role::Admin,
         meaning: "Resets an option to its default.",
         fields: &[KEY],
         read: unset_config,

@@ -1,16 +1,17 @@
 //! Look jobs up: by id, by filter, with the reasons why they are not running.
 
 use geartrain_core::{
-    Canceled, Count, Cursor, Filter, FilterState, Get, GetMany, Jid, Refusal, SELECT_MAX, Select, Status,
-    StatusOf, Tag, Term, Tracked, Why, WhyQueue,
+    Canceled, Count, Cursor, Filter, FilterState, Get, GetMany, Jid, Refusal, Role, SELECT_MAX, Select,
+    Status, StatusOf, Tag, Term, Tracked, Why, WhyQueue,
 };
+use schemars::JsonSchema;
 
-use super::{FieldInfo, FieldKind, JID, OperationInfo, Outcome, Plan, Queue, document};
+use super::{FieldInfo, FieldKind, JID, Need, OperationInfo, Outcome, Plan, Queue, document};
 use crate::object::{missing, of_key};
 use crate::put;
 use crate::select::not_json;
 use crate::time::Times;
-use crate::{JobView, Object, OperationError, TombstoneView, WhyQueueView, WhyView, texts};
+use crate::{JobView, Object, OperationError, StatusView, TombstoneView, WhyQueueView, WhyView, texts};
 
 /// How many jobs a page of `jobs` has unless given.
 const PAGE_JOBS: i64 = 25;
@@ -19,58 +20,83 @@ const SELECTS_MAX: usize = 16;
 
 pub(super) const WHERE: FieldInfo = FieldInfo::new(
     "where",
-    FieldKind::Text,
+    FieldKind::Format("filter"),
     "A filter, such as `queue=mail state=failed age>2h args.user.id=42`",
 );
+/// For changes, which are of all jobs that it selects.
+pub(super) const WHERE_MANY: FieldInfo = WHERE.needed(Need::AtLeastOne).of_many();
+
+/// [`FilterState::ALL`], which a test compares.
+const STATES: &[&str] = &["scheduled", "depends", "waiting", "running", "stalled", "complete", "failed"];
 
 pub(super) const OPERATIONS: &[OperationInfo] = &[
-    OperationInfo { name: "get", meaning: "Looks up a job.", fields: &[JID], read: get },
+    OperationInfo {
+        name: "get",
+        access: Role::Viewer,
+        meaning: "Looks up a job.",
+        fields: &[JID],
+        read: get,
+    },
     OperationInfo {
         name: "canceled",
+        access: Role::Viewer,
         meaning: "Looks up what is left of a cancelled job.",
         fields: &[JID],
         read: canceled,
     },
     OperationInfo {
         name: "jobs",
+        access: Role::Viewer,
         meaning: "Lists the jobs that a filter selects, a page at a time. `next` is the `after` of the next page.",
         fields: &[
             WHERE,
-            FieldInfo::new("queue", FieldKind::Text, "Only jobs of this queue"),
+            FieldInfo::new("queue", FieldKind::Name, "Only jobs of this queue"),
+            FieldInfo::new("state", FieldKind::Choice(STATES), "Only jobs in this state"),
+            FieldInfo::new("klass", FieldKind::Name, "Only jobs of this klass"),
+            FieldInfo::new("tag", FieldKind::Name, "Only jobs with this tag"),
+            FieldInfo::new("group", FieldKind::LongName, "Only jobs that failed in this group"),
+            FieldInfo::new("worker", FieldKind::Name, "Only jobs that this worker holds"),
             FieldInfo::new(
-                "state",
-                FieldKind::Text,
-                "Only jobs in this state: scheduled, depends, waiting, running, stalled, complete or failed",
+                "limit",
+                FieldKind::Whole(1, SELECT_MAX as u64),
+                "How many at most; 25 by default, up to 1000",
             ),
-            FieldInfo::new("klass", FieldKind::Text, "Only jobs of this klass"),
-            FieldInfo::new("tag", FieldKind::Text, "Only jobs with this tag"),
-            FieldInfo::new("group", FieldKind::Text, "Only jobs that failed in this group"),
-            FieldInfo::new("worker", FieldKind::Text, "Only jobs that this worker holds"),
-            FieldInfo::new("limit", FieldKind::Whole, "How many at most; 25 by default, up to 1000"),
-            FieldInfo::new("after", FieldKind::Text, "Continues after the page that had this `next`"),
+            FieldInfo::new(
+                "after",
+                FieldKind::Format("cursor"),
+                "Continues after the page that had this `next`",
+            ),
         ],
         read: jobs,
     },
     OperationInfo {
         name: "status",
+        access: Role::Viewer,
         meaning: "Looks up an unfinished job, by its id or by its queue and unique key.",
         fields: &[
-            FieldInfo::new("jid", FieldKind::Text, "The id of the job"),
-            FieldInfo::new("queue", FieldKind::Text, "The queue of the unique key"),
-            FieldInfo::new("unique", FieldKind::Json, "The unique key"),
+            FieldInfo::new("jid", FieldKind::Name, "The id of the job").needed(Need::ExactlyOne),
+            FieldInfo::new("queue", FieldKind::Name, "The queue of the unique key"),
+            FieldInfo::new("unique", FieldKind::UniqueKey, "The unique key").needed(Need::ExactlyOne),
         ],
         read: status,
     },
     OperationInfo {
         name: "why",
+        access: Role::Viewer,
         meaning: "Explains why a job, or the jobs of a queue, are not running.",
         fields: &[
-            FieldInfo::new("jid", FieldKind::Text, "The id of the job"),
-            FieldInfo::new("queue", FieldKind::Text, "The queue, instead of a job"),
+            FieldInfo::new("jid", FieldKind::Name, "The id of the job").needed(Need::ExactlyOne),
+            FieldInfo::new("queue", FieldKind::Name, "The queue, instead of a job").needed(Need::ExactlyOne),
         ],
         read: why,
     },
-    OperationInfo { name: "tracked", meaning: "Lists the tracked jobs.", fields: &[], read: tracked },
+    OperationInfo {
+        name: "tracked",
+        access: Role::Viewer,
+        meaning: "Lists the tracked jobs.",
+        fields: &[],
+        read: tracked,
+    },
 ];
 
 fn get(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
@@ -140,12 +166,14 @@ async fn page(queue: Queue, filter: Filter, mut after: Option<Cursor>, limit: us
     let jobs = if jids.is_empty() { Vec::new() } else { queue.run(GetMany { jids }).await? };
     let now = queue.now();
     let items: Vec<JobView> = jobs.iter().map(|job| JobView::new(job, now)).collect();
-    document(&Page { items, next: after.map(|cursor| cursor.0) })
+    document(&PageView { items, next: after.map(|cursor| cursor.0) })
 }
 
-#[derive(serde::Serialize)]
-struct Page {
+/// A page of jobs.
+#[derive(serde::Serialize, JsonSchema)]
+pub(super) struct PageView {
     items: Vec<JobView>,
+    /// The `after` of the next page; null on the last one.
     next: Option<String>,
 }
 
@@ -161,7 +189,7 @@ fn status(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
         }
     };
     Plan::command(Status { of }, |status, _| match status {
-        Some(status) => document(&crate::status(&status)),
+        Some(status) => document(&StatusView::new(&status)),
         None => Err(OperationError::new("not-unfinished", "there is no such job, or it has ended")),
     })
 }
@@ -185,8 +213,10 @@ fn tracked(_: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     })
 }
 
-#[derive(serde::Serialize)]
-struct TrackedView {
+/// Tracked jobs.
+#[derive(serde::Serialize, JsonSchema)]
+pub(super) struct TrackedView {
     jobs: Vec<JobView>,
+    /// Tracked jobs that do not exist any more.
     gone: Vec<String>,
 }

@@ -5,14 +5,18 @@ mod attempt;
 mod bulk;
 mod change;
 mod config;
+mod documents;
+pub(crate) mod field;
 mod jobs;
 mod queues;
+mod recur_edit;
 mod recurring;
 mod results;
 mod worker;
 
 pub use change::last_queue;
 pub use config::option_keys;
+pub use field::{FieldInfo, FieldKind, Need, Reach, object_schema};
 pub use results::random_stream;
 
 use std::fmt;
@@ -22,7 +26,7 @@ use std::time::Duration;
 
 use geartrain_core::{
     Answer, Backend, BackendError, Call, Clock, Command, Operation, Pop, PopReply, Refusal, Release, Reply,
-    Seconds, SystemClock, Timestamp,
+    Role, Seconds, SystemClock, Timestamp,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -52,6 +56,8 @@ type Steps = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 pub struct OperationInfo {
     /// Its name, such as `put`.
     pub name: &'static str,
+    /// The role that a caller needs.
+    pub access: Role,
     /// What it does, in a sentence.
     pub meaning: &'static str,
     /// Its fields, in the order in which errors list them.
@@ -59,57 +65,13 @@ pub struct OperationInfo {
     read: fn(&Object<'_>, &Times) -> Result<Plan, OperationError>,
 }
 
-/// A field of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldInfo {
-    /// Its name.
-    pub name: &'static str,
-    /// What it holds.
-    pub kind: FieldKind,
-    /// Whether it must be given.
-    pub is_required: bool,
-    /// What it means.
-    pub meaning: &'static str,
-}
-
-/// What a field holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldKind {
-    /// A text.
-    Text,
-    /// A list of texts.
-    Texts,
-    /// A number.
-    Number,
-    /// A whole number of 0 or more.
-    Whole,
-    /// True or false.
-    Flag,
-    /// A number of seconds, or a text such as `1h30m`.
-    Duration,
-    /// Seconds since the epoch, or a text such as `2026-04-01T12:00:00Z`.
-    Time,
-    /// Any JSON; bytes are `{"$bytes": "<base64>"}`.
-    Json,
-    /// A list of objects.
-    Objects,
-}
-
-impl FieldInfo {
-    pub(crate) const fn new(name: &'static str, kind: FieldKind, meaning: &'static str) -> FieldInfo {
-        FieldInfo { name, kind, is_required: false, meaning }
-    }
-
-    pub(crate) const fn required(name: &'static str, kind: FieldKind, meaning: &'static str) -> FieldInfo {
-        FieldInfo { name, kind, is_required: true, meaning }
-    }
-}
-
-const JID: FieldInfo = FieldInfo::required("jid", FieldKind::Text, "The id of the job");
-const QUEUE: FieldInfo = FieldInfo::required("queue", FieldKind::Text, "The queue");
-const TOKEN: FieldInfo = FieldInfo::new("token", FieldKind::Text, "The fencing token that came with the job");
+const JID: FieldInfo = FieldInfo::required("jid", FieldKind::Name, "The id of the job");
+const QUEUE: FieldInfo = FieldInfo::required("queue", FieldKind::Name, "The queue");
+const TOKEN: FieldInfo = FieldInfo::new("token", field::TOKEN, "The fencing token that came with the job")
+    .needed(Need::AtLeastOne);
 const HOLDER: FieldInfo =
-    FieldInfo::new("worker", FieldKind::Text, "Instead of the token: the worker that holds the job");
+    FieldInfo::new("worker", FieldKind::Name, "Instead of the token: the worker that holds the job")
+        .needed(Need::AtLeastOne);
 
 /// Every operation, by slice.
 pub fn operations() -> impl Iterator<Item = &'static OperationInfo> {
@@ -121,6 +83,7 @@ pub fn operations() -> impl Iterator<Item = &'static OperationInfo> {
         queues::OPERATIONS,
         worker::OPERATIONS,
         recurring::OPERATIONS,
+        recur_edit::OPERATIONS,
         config::OPERATIONS,
     ]
     .into_iter()
@@ -136,7 +99,31 @@ impl OperationInfo {
     /// Reads the fields of this operation. Nothing is executed before all are valid.
     pub fn read(&self, fields: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
         fields.allow(self.fields.iter().map(|field| field.name))?;
+        self.check_reach(fields)?;
         (self.read)(fields, times)
+    }
+
+    /// Refuses fields for one job beside a filter: they would have no effect.
+    fn check_reach(&self, fields: &Object<'_>) -> Result<(), OperationError> {
+        let is_given = |field: &&FieldInfo| fields.raw(field.name).is_some();
+        let selects = |field: &FieldInfo| {
+            field.need == Need::AtLeastOne
+                && fields.raw(field.name).is_some_and(|value| value.get() != "false")
+        };
+        let of = |reach: Reach| self.fields.iter().filter(move |field| field.reach == reach);
+        if !of(Reach::Many).any(selects) {
+            return Ok(());
+        }
+        match of(Reach::One).find(is_given) {
+            Some(field) if matches!(field.need, Need::ExactlyOne) => {
+                Err(OperationError::bad_argument(format!("give either `{}` or a filter", field.name)))
+            }
+            Some(field) => Err(OperationError::bad_argument(format!(
+                "`{}` goes with one job, and not with a filter",
+                field.name
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -147,7 +134,9 @@ impl fmt::Debug for OperationInfo {
 }
 
 /// An operation that was read and can be executed.
-pub struct Plan(Kind);
+pub struct Plan {
+    kind: Kind,
+}
 
 type Finish = Box<dyn FnOnce(Reply, Timestamp) -> Outcome + Send>;
 
@@ -173,7 +162,7 @@ impl Plan {
             Some(reply) => document(reply, now),
             None => Err(wrong_answer()),
         };
-        Ok(Plan(Kind::Command(Box::new(operation.into()), Box::new(finish))))
+        Plan::new(Kind::Command(Box::new(operation.into()), Box::new(finish)))
     }
 
     /// Several commands.
@@ -181,7 +170,7 @@ impl Plan {
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        Ok(Plan(Kind::Steps(Box::new(|queue| Box::pin(steps(queue))))))
+        Plan::new(Kind::Steps(Box::new(|queue| Box::pin(steps(queue)))))
     }
 
     /// The same, as a wait.
@@ -189,18 +178,22 @@ impl Plan {
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        Ok(Plan(Kind::Wait(Box::new(|queue| Box::pin(steps(queue))))))
+        Plan::new(Kind::Wait(Box::new(|queue| Box::pin(steps(queue)))))
+    }
+
+    fn new(kind: Kind) -> Result<Plan, OperationError> {
+        Ok(Plan { kind })
     }
 
     /// Whether it waits for something.
     pub fn waits(&self) -> bool {
-        matches!(self.0, Kind::Wait(_))
+        matches!(self.kind, Kind::Wait(_))
     }
 }
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.0 {
+        f.write_str(match &self.kind {
             Kind::Command(command, _) => command.name(),
             Kind::Wait(_) => "Wait",
             Kind::Steps(_) => "Steps",
@@ -231,7 +224,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// For operations of one caller. The name is stored with cancelled jobs.
+    /// For operations of one caller, whose name is stored with cancelled jobs. What the role of the caller does not
+    /// allow is refused, and recorded, by the backend.
     pub fn new(backend: Arc<dyn Backend>, caller: Option<Arc<str>>, sleep: Sleep) -> Queue {
         Queue { backend, caller, sleep }
     }
@@ -253,7 +247,7 @@ impl Queue {
 
     /// Executes one operation.
     pub async fn execute(&self, plan: Plan) -> Outcome {
-        match plan.0 {
+        match plan.kind {
             Kind::Wait(steps) | Kind::Steps(steps) => steps(self.clone()).await,
             Kind::Command(command, finish) => {
                 let answer = self.send(vec![self.call(*command)]).await?.pop().ok_or_else(wrong_answer)?;
@@ -264,23 +258,25 @@ impl Queue {
 
     /// Executes operations in order. One that was not read, or is refused, does not stop the next.
     pub async fn execute_all(&self, plans: Vec<Result<Plan, OperationError>>) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(plans.len());
+        let mut undelivered =
+            Undelivered { backend: &self.backend, outcomes: Vec::with_capacity(plans.len()) };
+        let outcomes = &mut undelivered.outcomes;
         let (mut calls, mut finishes) = (Vec::new(), Vec::new());
         for plan in plans {
-            match plan.map(|plan| plan.0) {
+            match plan.map(|plan| plan.kind) {
                 Ok(Kind::Command(command, finish)) => {
                     calls.push(self.call(*command));
                     finishes.push(Ok(finish));
                 }
                 Err(error) => finishes.push(Err(error)),
                 Ok(Kind::Wait(steps) | Kind::Steps(steps)) => {
-                    self.finish(&mut calls, &mut finishes, &mut outcomes).await;
+                    self.finish(&mut calls, &mut finishes, outcomes).await;
                     outcomes.push(steps(self.clone()).await);
                 }
             }
         }
-        self.finish(&mut calls, &mut finishes, &mut outcomes).await;
-        outcomes
+        self.finish(&mut calls, &mut finishes, outcomes).await;
+        std::mem::take(outcomes)
     }
 
     /// Sends the commands so far as one batch.
@@ -344,6 +340,26 @@ impl Queue {
     }
 }
 
+/// The outcomes of a batch so far. If it is given up during a wait, because the client is gone, the jobs that it
+/// popped before are released.
+struct Undelivered<'q> {
+    backend: &'q Arc<dyn Backend>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Drop for Undelivered<'_> {
+    fn drop(&mut self) {
+        let delivered = self.outcomes.drain(..).flatten();
+        let calls: Vec<Call> = delivered.flat_map(|document| document.jobs).map(Call::from).collect();
+        if calls.is_empty() {
+            return;
+        }
+        // The first poll sends the calls. Nothing can wait for the answers here; if they are lost, locks expire.
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let _ = self.backend.execute(calls).as_mut().poll(&mut context);
+    }
+}
+
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").field("caller", &self.caller).finish_non_exhaustive()
@@ -382,7 +398,7 @@ impl Request {
 
     /// Whether it is one batch of commands, and so executed as a whole in its turn.
     pub fn is_one_batch(&self) -> bool {
-        self.plans().all(|plan| matches!(plan.0, Kind::Command(..)))
+        self.plans().all(|plan| matches!(plan.kind, Kind::Command(..)))
     }
 
     fn plans(&self) -> impl Iterator<Item = &Plan> {

@@ -2,14 +2,17 @@
 
 use geartrain_core::schedule::{Schedule, When};
 use geartrain_core::{
-    Call, Count, FirePeriodic, GetRecurring, Jid, Jobs, Listing, Missed, Overlap, Page, Period, Periodic,
-    PeriodicTemplate, Periodics, Put, PutOptions, PutPeriodic, QueueName, Queues, Recur, Recurring, Refusal,
-    RemovePeriodic, Reply, Seconds, Tag, Timestamp, Unrecur,
+    Call, Count, FirePeriodic, GetRecurring, Jid, Jobs, Listing, Missed, Operation as _, Overlap, Page,
+    Period, Periodic, PeriodicTemplate, Periodics, Put, PutOptions, PutPeriodic, QueueName, Queues, Recur,
+    Recurring, Refusal, RemovePeriodic, Reply, Role, Seconds, Tag, Timestamp, Unrecur,
 };
-use serde_json::json;
 
-use super::{Document, FieldInfo, FieldKind, JID, OperationInfo, Outcome, Plan, QUEUE, Queue, document};
-use crate::object::{missing, of_key};
+use super::{
+    Document, FieldInfo, FieldKind, JID, Need, OperationInfo, Outcome, Plan, QUEUE, Queue, document, field,
+    wrong_answer,
+};
+use crate::object::missing;
+use crate::reply::{PutView, RunView, UnrecurView};
 use crate::time::Times;
 use crate::{Number, Object, OperationError, PeriodicView, RETRIES_DEFAULT, RecurringView, put, texts};
 
@@ -17,67 +20,90 @@ use crate::{Number, Object, OperationError, PeriodicView, RETRIES_DEFAULT, Recur
 const PAGE: i64 = 1_000;
 /// How often a run that another process makes at the same time is tried again.
 const RUNS_MAX: usize = 5;
+/// What may be done if an earlier job is not finished.
+pub(super) const OVERLAPS: &[&str] = &["allow", "skip", "cancel-old"];
 
 pub(super) const OPERATIONS: &[OperationInfo] = &[
     OperationInfo {
         name: "recur",
+        access: Role::Operator,
         meaning: "Creates or replaces a recurring job, by an interval or a cron expression.",
         fields: &[
             QUEUE,
-            FieldInfo::required("klass", FieldKind::Text, "The klass of its jobs"),
+            FieldInfo::required("klass", FieldKind::Name, "The klass of its jobs"),
             FieldInfo::new("payload", FieldKind::Json, "Their payload"),
-            FieldInfo::new("every", FieldKind::Duration, "The interval"),
-            FieldInfo::new("cron", FieldKind::Text, "Instead of an interval: a cron expression, or a phrase"),
+            FieldInfo::new("every", FieldKind::Interval, "The interval").needed(Need::ExactlyOne),
+            FieldInfo::new(
+                "cron",
+                FieldKind::Format("recurrence"),
+                "Instead of an interval: a cron expression, or a phrase",
+            )
+            .needed(Need::ExactlyOne),
             FieldInfo::new("in", FieldKind::Duration, "With an interval: the time until the first job"),
-            FieldInfo::new("jid", FieldKind::Text, "Its id; by default a UUID"),
+            FieldInfo::new("jid", FieldKind::Name, "Its id; by default a UUID"),
             FieldInfo::new("priority", FieldKind::Number, "The priority of its jobs"),
-            FieldInfo::new("retries", FieldKind::Whole, "How often each may be retried"),
-            FieldInfo::new("tags", FieldKind::Texts, "Their tags"),
+            FieldInfo::new("retries", field::RETRIES, "How often each may be retried"),
+            FieldInfo::new("tags", FieldKind::Names(0), "Their tags"),
             FieldInfo::new(
                 "backlog",
-                FieldKind::Whole,
+                FieldKind::Backlog,
                 "How many missed runs are made up: 0 for all, or \"skip\"",
             ),
             FieldInfo::new(
                 "overlap",
-                FieldKind::Text,
-                "If an earlier job is not finished: allow, skip or cancel-old",
+                FieldKind::Choice(OVERLAPS),
+                "What to do if an earlier job is not finished",
             ),
-            FieldInfo::new("timeout", FieldKind::Duration, "How long one attempt may take"),
-            FieldInfo::new("backoff", FieldKind::Text, "The delay of retries, such as 10s..1h"),
+            FieldInfo::new("timeout", FieldKind::Span, "How long one attempt may take"),
+            FieldInfo::new("backoff", FieldKind::Format("backoff"), "The delay of retries, such as 10s..1h"),
             FieldInfo::new(
                 "keep_result",
-                FieldKind::Duration,
+                FieldKind::Retention,
                 "How long results are kept; `true` for 25 hours",
             ),
             FieldInfo::new(
                 "unique",
-                FieldKind::Json,
+                FieldKind::UniqueKey,
                 "A key: a run is left out while a job of the queue has it",
             ),
-            FieldInfo::new("expires_in", FieldKind::Duration, "How long after its run a job may start"),
+            FieldInfo::new("expires_in", FieldKind::Span, "How long after its run a job may start"),
         ],
         read: recur,
     },
     OperationInfo {
         name: "recurring",
+        access: Role::Viewer,
         meaning: "Lists the recurring jobs, of all queues or one, or shows one of them.",
         fields: &[
-            FieldInfo::new("jid", FieldKind::Text, "Shows this one"),
-            FieldInfo::new("queue", FieldKind::Text, "Only those of this queue"),
+            FieldInfo::new("jid", FieldKind::Name, "Shows this one").needed(Need::AtMostOne),
+            FieldInfo::new("queue", FieldKind::Name, "Only those of this queue").needed(Need::AtMostOne),
         ],
         read: recurring,
     },
     OperationInfo {
         name: "unrecur",
+        access: Role::Operator,
         meaning: "Removes recurring jobs; the jobs that they put stay.",
-        fields: &[FieldInfo::required("jids", FieldKind::Texts, "The recurring jobs")],
+        fields: &[FieldInfo::required("jids", FieldKind::Names(0), "The recurring jobs")],
         read: unrecur,
     },
-    OperationInfo { name: "recur-pause", meaning: "Pauses a recurring job.", fields: &[JID], read: pause },
-    OperationInfo { name: "recur-resume", meaning: "Resumes a recurring job.", fields: &[JID], read: resume },
+    OperationInfo {
+        name: "recur-pause",
+        access: Role::Operator,
+        meaning: "Pauses a recurring job.",
+        fields: &[JID],
+        read: pause,
+    },
+    OperationInfo {
+        name: "recur-resume",
+        access: Role::Operator,
+        meaning: "Resumes a recurring job.",
+        fields: &[JID],
+        read: resume,
+    },
     OperationInfo {
         name: "recur-run",
+        access: Role::Operator,
         meaning: "Runs a recurring job now, beside its schedule.",
         fields: &[JID],
         read: run,
@@ -85,21 +111,16 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
 ];
 
 /// How many missed runs are made up.
-fn backlog(object: &Object<'_>) -> Result<Option<Missed>, OperationError> {
+pub(super) fn backlog(object: &Object<'_>) -> Result<Option<Missed>, OperationError> {
     let Some(raw) = object.raw("backlog") else { return Ok(None) };
-    Ok(Some(match raw.get() {
-        "\"skip\"" => Missed::Skip,
-        "0" => Missed::All,
-        other => Missed::Last(other.parse().map_err(|_| {
-            of_key("backlog")(format!(
-                "it must be a number of runs, or \"skip\", not {}",
-                crate::excerpt(other)
-            ))
-        })?),
-    }))
+    if raw.get() == "\"skip\"" {
+        return Ok(Some(Missed::Skip));
+    }
+    let runs = object.integer("backlog", "a number of runs, or \"skip\"")?;
+    Ok(runs.map(|runs| if runs == 0 { Missed::All } else { Missed::Last(runs) }))
 }
 
-fn overlap(text: &str) -> Result<Overlap, String> {
+pub(super) fn overlap(text: &str) -> Result<Overlap, String> {
     match text {
         "allow" => Ok(Overlap::Allow),
         "skip" => Ok(Overlap::Skip),
@@ -108,12 +129,12 @@ fn overlap(text: &str) -> Result<Overlap, String> {
     }
 }
 
-fn recur(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
-    let queue: QueueName = object.required_name("queue")?;
-    let klass = object.required_name("klass")?;
-    let payload = put::payload(object, "payload")?.unwrap_or_default();
-    let jid: Jid = object.name("jid")?.unwrap_or_else(put::new_jid);
-    let (every, first) = (put::span(object, "every", times)?, put::delay(object, "in", times)?);
+/// The interval or the cron expression, and the phrase that it was given as.
+pub(super) fn period(
+    object: &Object<'_>,
+    times: &Times,
+) -> Result<Option<(Period, Option<String>)>, OperationError> {
+    let every = put::span(object, "every", times)?;
     let cron = object.parsed("cron", |text| {
         match When::parse(text, times.now, &(times.zones)()?).map_err(|why| why.to_string())? {
             // An expression is stored as it was written, because on a WorkKit schedule it is part of the id.
@@ -124,14 +145,22 @@ fn recur(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
             When::Once(_) => Err("it names one time, and not a recurrence: put a job with `at`".to_owned()),
         }
     })?;
-    let (every, phrase) = match (every, cron) {
-        (Some(every), None) => (Period::Interval(every), None),
-        (None, Some((cron, phrase))) => (Period::Cron(cron), phrase),
-        (None, None) => return Err(missing("every")),
+    match (every, cron) {
         (Some(_), Some(_)) => {
-            return Err(OperationError::bad_argument("`every` and `cron` are both given: leave one out"));
+            Err(OperationError::bad_argument("`every` and `cron` are both given: leave one out"))
         }
-    };
+        (Some(every), None) => Ok(Some((Period::Interval(every), None))),
+        (None, cron) => Ok(cron.map(|(cron, phrase)| (Period::Cron(cron), phrase))),
+    }
+}
+
+fn recur(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
+    let queue: QueueName = object.required_name("queue")?;
+    let klass = object.required_name("klass")?;
+    let payload = put::payload(object, "payload")?.unwrap_or_default();
+    let jid: Jid = object.name("jid")?.unwrap_or_else(put::new_jid);
+    let first = put::delay(object, "in", times)?;
+    let Some((every, phrase)) = period(object, times)? else { return Err(missing("every")) };
     let tags: Vec<Tag> = object.names("tags")?.unwrap_or_default();
     let (priority, retries) = (put::priority(object)?, object.whole("retries")?);
     let options = PutOptions {
@@ -190,15 +219,16 @@ fn recur(object: &Object<'_>, times: &Times) -> Result<Plan, OperationError> {
 }
 
 fn recurs(jid: &str, due: Option<Timestamp>) -> Outcome {
-    document(&json!({ "jid": jid, "outcome": "recurring", "coalesced": false, "due": due.map(Number::from) }))
+    let due = due.map(Number::from);
+    document(&PutView { jid: Some(jid.to_owned()), outcome: "recurring", coalesced: false, due })
 }
 
-async fn find_periodic(queue: &Queue, jid: &Jid) -> Result<Option<Periodic>, OperationError> {
+pub(super) async fn find_periodic(queue: &Queue, jid: &Jid) -> Result<Option<Periodic>, OperationError> {
     let found = queue.run_if_supported(Periodics::one(jid.clone())).await?;
     Ok(found.and_then(|mut found| found.periodics.pop()))
 }
 
-async fn find_qless(queue: &Queue, jid: &Jid) -> Result<Recurring, OperationError> {
+pub(super) async fn find_qless(queue: &Queue, jid: &Jid) -> Result<Recurring, OperationError> {
     match queue.run(GetRecurring { jid: jid.clone() }).await? {
         Some(job) => Ok(*job),
         None => Err(Refusal::NoSuchRecurring { jid: jid.clone() }.into()),
@@ -218,7 +248,7 @@ fn recurring(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     })
 }
 
-async fn show(queue: &Queue, jid: &Jid) -> Outcome {
+pub(super) async fn show(queue: &Queue, jid: &Jid) -> Outcome {
     match find_periodic(queue, jid).await? {
         Some(periodic) => document(&PeriodicView::new(&periodic)),
         None => document(&RecurringView::new(&find_qless(queue, jid).await?)),
@@ -229,23 +259,26 @@ async fn show(queue: &Queue, jid: &Jid) -> Outcome {
 async fn list(queue: &Queue, of: Option<QueueName>) -> Outcome {
     let count = Count::new(PAGE).unwrap_or(Count::ONE);
     let mut items: Vec<String> = Vec::new();
-    for counts in queue.run(Queues { queue: of.clone() }).await? {
+    // The first page of every queue at once: most have none.
+    let page =
+        |name: QueueName, offset| Jobs { which: Listing::Recurring(name), page: Page { offset, count } };
+    let names: Vec<QueueName> =
+        queue.run(Queues { queue: of.clone() }).await?.into_iter().map(|counts| counts.name).collect();
+    let first = names.iter().map(|name| queue.call(page(name.clone(), 0).into())).collect();
+    let first = if names.is_empty() { Vec::new() } else { queue.send(first).await? };
+    for (name, answer) in names.into_iter().zip(first) {
+        let mut jids = Jobs::answer(answer?).ok_or_else(wrong_answer)?;
         let mut offset = 0;
-        loop {
-            let page = Page { offset, count };
-            let jids = queue.run(Jobs { which: Listing::Recurring(counts.name.clone()), page }).await?;
+        while !jids.is_empty() {
             offset += jids.len();
             let is_last = jids.len() < count.get();
             let calls: Vec<Call> = jids.into_iter().map(|jid| Call::from(GetRecurring { jid })).collect();
-            let answers = if calls.is_empty() { Vec::new() } else { queue.send(calls).await? };
-            for answer in answers {
+            for answer in queue.send(calls).await? {
                 if let Ok(Reply::GetRecurring(Some(job))) = answer {
                     items.push(document(&RecurringView::new(&job))?.json);
                 }
             }
-            if is_last {
-                break;
-            }
+            jids = if is_last { Vec::new() } else { queue.run(page(name.clone(), offset)).await? };
         }
     }
     let mut after = None;
@@ -276,7 +309,7 @@ fn unrecur(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
             queue.run_if_supported(RemovePeriodic { jid: jid.clone() }).await?;
             queue.run(Unrecur { jid: jid.clone() }).await?;
         }
-        document(&json!({ "removed": texts(&jids) }))
+        document(&UnrecurView { removed: texts(&jids) })
     })
 }
 
@@ -317,7 +350,7 @@ fn run(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
             let fire = FirePeriodic { jid: jid.clone(), expected: next, runs: vec![queue.now()], next };
             let mut fired = queue.run(fire).await?;
             if let Some(job) = fired.jobs.pop() {
-                return document(&json!({ "jid": job.to_string(), "outcome": "created" }));
+                return document(&RunView { jid: job.to_string(), outcome: "created" });
             }
             if !fired.is_stale {
                 return Err(match find_periodic(&queue, &jid).await?.and_then(|periodic| periodic.error) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use geartrain_core::{
     Attach, AttachReply, BackendError, Count, Get, GetResult, Jid, JobEnding, JobResult, PositionedEvent,
-    Refusal, ResultWaiter, Seconds, StreamItem, Subscription,
+    Refusal, ResultWaiter, Role, Seconds, StreamItem, Subscription,
 };
 
 use super::{FieldInfo, FieldKind, JID, OperationInfo, Outcome, Plan, Queue, document};
@@ -20,6 +20,7 @@ const EVENTS_MAX: i64 = 1_000;
 pub(super) const OPERATIONS: &[OperationInfo] = &[
     OperationInfo {
         name: "result",
+        access: Role::Viewer,
         meaning: "Looks up the result of a job. With `wait` it answers when the job has ended.",
         fields: &[
             JID,
@@ -29,10 +30,15 @@ pub(super) const OPERATIONS: &[OperationInfo] = &[
     },
     OperationInfo {
         name: "events",
+        access: Role::Viewer,
         meaning: "Lists the events after a position.",
         fields: &[
-            FieldInfo::required("after", FieldKind::Text, "The position of the last event that is known"),
-            FieldInfo::new("count", FieldKind::Whole, "How many at most; 100 by default, up to 1000"),
+            FieldInfo::required("after", FieldKind::Position, "The position of the last event that is known"),
+            FieldInfo::new(
+                "count",
+                FieldKind::Whole(1, EVENTS_MAX as u64),
+                "How many at most; 100 by default, up to 1000",
+            ),
             FieldInfo::new("wait", FieldKind::Duration, "How long to wait for the first one"),
         ],
         read: events,

@@ -3,45 +3,50 @@
 use std::collections::BTreeMap;
 
 use geartrain_core::{
-    Announce, AnnounceChange, Announced, Capability, GetMany, Klass, QueueName, RollCall, Seconds,
+    Announce, AnnounceChange, Announced, Capability, GetMany, Klass, QueueName, Role, RollCall, Seconds,
     WorkerJobs, WorkerLost, WorkerName, Workers,
 };
-use serde_json::json;
 
-use super::{FieldInfo, FieldKind, OperationInfo, Plan, QUEUE, document};
+use super::{FieldInfo, FieldKind, Need, OperationInfo, Plan, QUEUE, document};
 use crate::object::missing;
+use crate::reply::{AnnounceView, RollCallView, WorkerLostView};
 use crate::time::{Times, allowed_span};
 use crate::{CapabilityView, JobView, Object, OperationError, WorkerView, duration, texts};
 
-const WORKER: FieldInfo = FieldInfo::required("worker", FieldKind::Text, "The worker");
-const KLASS: FieldInfo = FieldInfo::new("klass", FieldKind::Text, "The klass; any, if not given");
+const WORKER: FieldInfo = FieldInfo::required("worker", FieldKind::Name, "The worker");
+const KLASS: FieldInfo = FieldInfo::new("klass", FieldKind::Name, "The klass; any, if not given");
 
 pub(super) const OPERATIONS: &[OperationInfo] = &[
     OperationInfo {
         name: "workers",
+        access: Role::Viewer,
         meaning: "Lists the workers with their capabilities, or the jobs of one worker.",
-        fields: &[FieldInfo::new("worker", FieldKind::Text, "Lists the jobs of this worker")],
+        fields: &[FieldInfo::new("worker", FieldKind::Name, "Lists the jobs of this worker")],
         read: workers,
     },
     OperationInfo {
         name: "roll-call",
+        access: Role::Viewer,
         meaning: "Counts the live workers that can run a job.",
         fields: &[QUEUE, KLASS],
         read: roll_call,
     },
     OperationInfo {
         name: "announce",
+        access: Role::Operator,
         meaning: "Announces capabilities of a worker, for a minute after its last sign of life.",
         fields: &[
             WORKER,
-            FieldInfo::new("can", FieldKind::Objects, "Adds a list of {\"queue\", \"klass\", \"timeout\"}"),
-            FieldInfo::new("cannot", FieldKind::Objects, "Removes these"),
-            FieldInfo::new("only", FieldKind::Objects, "Replaces all capabilities by these"),
+            FieldInfo::new("can", FieldKind::Capabilities, "Adds these").needed(Need::ExactlyOne),
+            FieldInfo::new("cannot", FieldKind::Capabilities, "Removes these").needed(Need::ExactlyOne),
+            FieldInfo::new("only", FieldKind::Capabilities, "Replaces all capabilities by these")
+                .needed(Need::ExactlyOne),
         ],
         read: announce,
     },
     OperationInfo {
         name: "worker-lost",
+        access: Role::Operator,
         meaning: "Reports a dead worker: its jobs go back to their queues.",
         fields: &[WORKER, FieldInfo::new("evidence", FieldKind::Text, "How it died")],
         read: worker_lost,
@@ -72,7 +77,7 @@ fn roll_call(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let klass: Option<Klass> = object.name("klass")?;
     let (named, kind) = (queue.to_string(), klass.as_ref().map(ToString::to_string));
     Plan::command(RollCall { queue, klass }, move |workers, _| {
-        document(&json!({ "queue": named, "klass": kind, "workers": workers }))
+        document(&RollCallView { queue: named, klass: kind, workers })
     })
 }
 
@@ -120,7 +125,7 @@ fn announce(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
         let announcement = queue.run(Announced { worker: Some(worker.clone()) }).await?.pop();
         let can = announcement.map(|announcement| announcement.capabilities).unwrap_or_default();
         let can: Vec<CapabilityView> = can.iter().map(CapabilityView::new).collect();
-        document(&json!({ "worker": worker.to_string(), "can": can }))
+        document(&AnnounceView { worker: worker.to_string(), can })
     })
 }
 
@@ -128,6 +133,6 @@ fn worker_lost(object: &Object<'_>, _: &Times) -> Result<Plan, OperationError> {
     let worker: WorkerName = object.required_name("worker")?;
     let named = worker.to_string();
     Plan::command(WorkerLost { worker, evidence: object.text("evidence")? }, move |jids, _| {
-        document(&json!({ "worker": named, "jids": texts(&jids) }))
+        document(&WorkerLostView { worker: named, jids: texts(&jids) })
     })
 }

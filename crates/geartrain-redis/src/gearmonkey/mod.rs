@@ -87,6 +87,12 @@ impl GearMonkeyBackend {
         host.spawn(Session::clone(&host.layout).renew_registrations());
         Ok(GearMonkeyBackend { host })
     }
+
+    /// Sets the counter of a function to the number of its live workers, ours and others, and returns what it was.
+    /// For the moment after workers of another implementation died: nothing takes these off the counter.
+    pub async fn set_worker_count(&self, function: QueueName, workers: u64) -> Result<String, BackendError> {
+        self.host.run(|session| async move { session.set_worker_count(&function, workers).await }).await
+    }
 }
 
 impl Backend for GearMonkeyBackend {

@@ -25,6 +25,8 @@ scripts! {
     REGISTER => "../../lua/gearmonkey/head.lua" "../../lua/gearmonkey/register.lua",
     /// Takes a worker off the count.
     UNREGISTER => "../../lua/gearmonkey/head.lua" "../../lua/gearmonkey/unregister.lua",
+    /// Sets the count of workers.
+    SET_COUNT => "../../lua/gearmonkey/head.lua" "../../lua/gearmonkey/set_count.lua",
     /// Takes queued jobs out of work.
     SET_ASIDE => "../../lua/gearmonkey/head.lua" "../../lua/gearmonkey/set_aside.lua",
     /// Removes jobs that are set aside, or puts them back.

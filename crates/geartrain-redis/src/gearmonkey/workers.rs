@@ -58,6 +58,17 @@ impl Session {
         Ok(())
     }
 
+    /// Sets the counter of a function, and returns its old text.
+    pub(super) async fn set_worker_count(
+        &self,
+        function: &QueueName,
+        count: u64,
+    ) -> Result<String, CallError> {
+        let keys = Keys::of(function.as_str());
+        let old: Vec<u8> = self.run(&script::SET_COUNT, &keys, &[count.to_string().as_bytes()]).await?;
+        Ok(String::from_utf8_lossy(&old).into_owned())
+    }
+
     async fn register(
         &self,
         worker: &WorkerName,

@@ -3,6 +3,7 @@
 mod killed;
 mod peer;
 mod refused;
+mod set_aside;
 
 use std::sync::Arc;
 

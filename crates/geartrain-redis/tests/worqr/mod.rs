@@ -3,6 +3,7 @@
 mod bad_keys;
 mod peer;
 mod refused;
+mod set_aside;
 mod streams;
 mod together;
 mod workers;

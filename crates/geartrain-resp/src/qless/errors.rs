@@ -12,6 +12,20 @@ pub(crate) fn reply(message: &str) -> String {
     format!("{PREFIX}{message}")
 }
 
+/// The error reply to a command that was refused. What the caller may not do has the first words that Redis's
+/// libraries know.
+pub(crate) fn refused(refusal: &Refusal) -> String {
+    refused_with(refusal, &refusal.to_string())
+}
+
+pub(super) fn refused_with(refusal: &Refusal, message: &str) -> String {
+    match refusal {
+        Refusal::Forbidden { .. } => format!("NOPERM {refusal}"),
+        Refusal::ReadOnly { .. } => format!("READONLY {refusal}"),
+        _ => reply(message),
+    }
+}
+
 /// Qless's message for a refusal; where Qless has none, ours. Clients match parts of these texts, odd as some
 /// of them are.
 pub(crate) fn message(verb: Verb, refusal: &Refusal) -> String {

@@ -16,7 +16,7 @@ mod unknown_options;
 use bytes::Bytes;
 use geartrain_core::{Call, Jid};
 
-pub(crate) use errors::reply as error;
+pub(crate) use errors::{refused, reply as error};
 pub(crate) use reply::{LargeReply, REPLY_BYTES_MAX, too_long, write};
 
 /// The key that marks a binary payload in JSON: see [`Payload::to_json`](geartrain_core::Payload::to_json).

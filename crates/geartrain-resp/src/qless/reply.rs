@@ -98,7 +98,9 @@ pub(crate) fn too_long() -> String {
 /// Encodes the reply to one call.
 pub(crate) fn write(out: &mut Output, context: &CallContext, answer: Answer) {
     match answer {
-        Err(refusal) => out.error(&errors::reply(&errors::message(context.verb, &refusal))),
+        Err(refusal) => {
+            out.error(&errors::refused_with(&refusal, &errors::message(context.verb, &refusal)));
+        }
         Ok(reply) => write_reply(out, context, reply),
     }
 }

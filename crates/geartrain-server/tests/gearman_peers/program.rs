@@ -292,7 +292,7 @@ impl Geartrain {
 
     /// The Gearman port.
     pub(crate) fn port(&self) -> u16 {
-        self.server().gearman().expect("it speaks Gearman").port()
+        self.server().gearman().unwrap().ip().unwrap().port()
     }
 
     /// Waits until an administrator has sent `shutdown`.

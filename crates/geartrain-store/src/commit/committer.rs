@@ -13,6 +13,7 @@ use geartrain_core::engine::SpillTask;
 
 use crate::backup::DISK_FULL;
 use crate::checkpoint::{CheckpointWriter, Checkpoints, writer_panicked};
+use crate::data_dir::CommitTimings;
 use crate::error::StoreError;
 use crate::options::SyncMode;
 use crate::publish::{Publication, Publisher};
@@ -129,6 +130,9 @@ pub(crate) struct Committer {
     removal: Option<BackgroundTask<Vec<u64>>>,
     /// Why nothing is acknowledged any more.
     failure: Arc<OnceLock<StoreError>>,
+    timings: Arc<CommitTimings>,
+    /// Whether something was written since the last commit began.
+    has_written: bool,
 }
 
 impl Committer {
@@ -139,6 +143,7 @@ impl Committer {
         checkpoints: Checkpoints,
         spill_writer: SpillWriter,
         installed: Position,
+        timings: Arc<CommitTimings>,
     ) -> Committer {
         Committer {
             wal,
@@ -152,6 +157,8 @@ impl Committer {
             released_files: Vec::new(),
             removal: None,
             failure: Arc::default(),
+            timings,
+            has_written: false,
         }
     }
 
@@ -163,6 +170,7 @@ impl Committer {
     /// Appends all groups, syncs once if a sync is due, and publishes. Spills payloads afterwards.
     pub(crate) fn process(&mut self, requests: impl IntoIterator<Item = CommitRequest>, stop: bool) {
         let (mut publications, mut spills) = (Vec::new(), Vec::new());
+        let begun = Instant::now();
         for request in requests {
             match request {
                 CommitRequest::Write(mut group) => {
@@ -184,6 +192,9 @@ impl Committer {
         let is_sync_due = stop || self.sync_in().is_some_and(|wait| wait.is_zero());
         if is_sync_due && let Err(failure) = self.sync() {
             self.fail(failure);
+        }
+        if std::mem::take(&mut self.has_written) {
+            self.timings.commit.record(begun.elapsed());
         }
         // Everything is synced and acknowledged either way; without the mark a bad last batch would only look
         // like a torn tail.
@@ -301,6 +312,7 @@ impl Committer {
         self.advance_checkpoint(snapshot, !body.is_empty())?;
         if !body.is_empty() {
             self.wal.append(body)?;
+            self.has_written = true;
             if ack == AckPoint::Synced {
                 self.unsynced_since.get_or_insert_with(Instant::now);
             }
@@ -531,7 +543,9 @@ impl Committer {
 
     fn sync(&mut self) -> Result<(), StoreError> {
         if self.unsynced_since.take().is_some() && self.failure.get().is_none() {
+            let begun = Instant::now();
             self.wal.sync()?;
+            self.timings.sync.record(begun.elapsed());
         }
         Ok(())
     }

@@ -623,6 +623,8 @@ cases! {
     set_aside => {
         a_job_that_is_set_aside_is_not_handed_out,
         a_job_that_is_put_back_is_as_it_was,
+        jobs_of_all_kinds_are_set_aside_together,
+        jobs_that_are_put_back_have_their_order,
         a_dependency_that_completes_meanwhile_releases_its_dependent,
         a_job_that_was_moved_is_removed,
         jobs_that_cannot_be_set_aside_stay,

@@ -26,7 +26,7 @@ async fn jobs_in_all_states(system: &System) -> Result<Vec<Job>, Surprise> {
 }
 
 /// A job that is set aside is handed to no worker, and is a failed one of a group of its own. The reply has it
-/// with the state that it had, the first time and when the command is sent again.
+/// with the state that it had and without its past, the first time and when the command is sent again.
 pub async fn a_job_that_is_set_aside_is_not_handed_out(system: System) -> Checked {
     let before = jobs_in_all_states(&system).await?;
     for now in [4, 5] {
@@ -34,7 +34,8 @@ pub async fn a_job_that_is_set_aside_is_not_handed_out(system: System) -> Checke
         assert_eq!((names(&reply.jobs), &reply.stay), (names(&before), &vec![]));
         for (job, before) in reply.jobs.iter().zip(&before) {
             assert_eq!((&job.state, &job.payload), (&before.state, &before.payload));
-            assert_eq!((&job.history, &job.past_failure), (&before.history, &before.past_failure));
+            assert_eq!((&job.history[..], &job.attempts[..]), (&[][..], &[][..]));
+            assert_eq!((&job.past_failure, &job.tags), (&before.past_failure, &before.tags));
         }
     }
     assert_eq!(system.at(100, pop("mail", "w1")).await?.jobs, vec![]);
@@ -59,6 +60,72 @@ pub async fn a_job_that_is_put_back_is_as_it_was(system: System) -> Checked {
     assert_eq!(popped[0].jid, jid("waiting"));
     system.at(7, Complete::new(jid("waiting"), holding(&popped[0]))).await?;
     assert_eq!(system.at(8, pop("mail", "w1")).await?.jobs[0].jid, jid("depends"));
+    Ok(())
+}
+
+/// Jobs with and without tags, options, delays and former workers, of several queues, are set aside by one command,
+/// also one that is named twice. Removed in any order, they leave nothing.
+pub async fn jobs_of_all_kinds_are_set_aside_together(system: System) -> Checked {
+    let released = system.run(0, put("mail", "released"), "w1").await?;
+    system.at(0, Release::new(jid("released"), holding(&released))).await?;
+    let advanced = system.run(0, put("post", "advanced"), "w1").await?;
+    let next = Some(Next { delay: seconds(60), ..Next::new(queue("mail")) });
+    let complete = Complete::new(jid("advanced"), holding(&advanced));
+    system.at(0, Complete { next, ..complete }).await?;
+    system.at(1, put("mail", "a")).await?;
+    let labelled = Put { tags: Some(tags(["new", "old"])), retries: Some(2), ..put("mail", "tagged") };
+    system.at(1, Put { priority: Some(priority(3)), ..labelled }).await?;
+    system.at(1, put("mail", "tracked")).await?;
+    system.at(1, Track { jid: jid("tracked"), on: true }).await?;
+    let options = PutOptions { metadata: Some("m".into()), ..PutOptions::default() };
+    system.at(1, Put { options: Some(Box::new(options)), ..put("mail", "options") }).await?;
+    system.at(1, put("post", "b")).await?;
+
+    let asked = ["a", "tagged", "advanced", "tracked", "a", "options", "released", "b"];
+    let mut before = Vec::new();
+    for name in asked {
+        before.push(system.job(name).await?);
+    }
+    let reply = system.at(2, aside(&asked)).await?;
+    assert_eq!((reply.jobs.len(), reply.stay), (before.len(), vec![]));
+    for (job, before) in reply.jobs.into_iter().zip(before) {
+        let present = Job { history: vec![], attempts: vec![], qless: job.qless.clone(), ..before };
+        assert_eq!(job, present);
+    }
+    assert_eq!(system.stats("mail", 2).await?.failed, 6);
+    for (now, back) in [(3, &["tracked", "b"][..]), (4, &["a", "released"])] {
+        assert_eq!(system.at(now, end(back, TransferEnd::Return)).await?.ended, 2);
+        assert_eq!(system.at(now, aside(back)).await?.jobs.len(), 2);
+    }
+
+    let mut reversed = asked;
+    reversed.reverse();
+    let reply = system.at(5, end(&reversed, TransferEnd::Remove)).await?;
+    assert_eq!((reply.ended, reply.stay), (7, vec![(jid("a"), StayReason::Unknown)]));
+    assert!(system.at(6, Failures).await?.is_empty());
+    assert_eq!(system.at(6, tagged("new")).await?, Listed::default());
+    for queue in ["mail", "post"] {
+        assert_eq!(system.stats(queue, 2).await?.failed, 0);
+        assert_eq!(system.at(100, pop(queue, "w1")).await?.jobs, vec![]);
+    }
+    Ok(())
+}
+
+/// Jobs that are put back have their order, in whatever order they are named.
+pub async fn jobs_that_are_put_back_have_their_order(system: System) -> Checked {
+    let names: Vec<String> = (0..20).map(|number| format!("j{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (now, name) in names.iter().enumerate() {
+        system.at(now as f64, put("mail", name)).await?;
+    }
+    for part in names.chunks(7) {
+        system.at(20, aside(part)).await?;
+    }
+    for part in names.rchunks(3) {
+        assert_eq!(system.at(21, end(part, TransferEnd::Return)).await?.ended, part.len() as u64);
+    }
+    assert!(system.at(22, Failures).await?.is_empty());
+    assert_eq!(system.pop(22, "mail", "w1", 20).await?, names);
     Ok(())
 }
 

@@ -91,9 +91,10 @@ impl Model {
         Ok(())
     }
 
-    /// A job that is set aside, as it was before.
+    /// A job that is set aside, as it was before, but for its past.
     fn before(&self, jid: &Jid) -> Job {
         let job = self.view(jid).expect("it was set aside");
+        let job = Job { history: Vec::new(), attempts: Vec::new(), ..job };
         let record = &self.jobs[jid];
         let Some(Before { was, due, failure, .. }) = record.aside.clone() else { return job };
         let (state, past_failure) = match (was, due, failure) {

@@ -40,20 +40,14 @@ impl System {
         }
     }
 
-    /// Why jobs cannot be moved away, if they cannot.
-    pub(super) fn cannot_leave(self) -> Option<&'static str> {
-        match self {
-            System::Native | System::GearMonkey | System::WorkKit | System::Worqr => None,
-            System::Gearman => Some(
-                "jobs cannot be moved away from gearman:// servers yet: a server does not tell a worker for which \
-                 jobs clients wait",
-            ),
-        }
+    /// Whether jobs have jids before they are set aside.
+    pub(super) fn names_jobs(self) -> bool {
+        !matches!(self, System::Gearman | System::Worqr)
     }
 
-    /// Whether queues are lists: jobs that are put back stand in front.
-    pub(super) fn has_lists(self) -> bool {
-        matches!(self, System::GearMonkey | System::Worqr)
+    /// Whether jobs that are put back would be the next to be set aside.
+    pub(super) fn returns_to_front(self) -> bool {
+        matches!(self, System::Gearman | System::GearMonkey | System::Worqr)
     }
 
     /// Whether jobs have the jids that a put names.
@@ -96,8 +90,13 @@ fn is_function(_: &geartrain_core::Klass) -> bool {
     true
 }
 
+/// Whether this is a UUID as text: a unique key that a Gearman client library makes up if there is none.
+fn is_generated(unique: &UniqueKey) -> bool {
+    std::str::from_utf8(unique.as_bytes()).is_ok_and(|text| uuid::Uuid::try_parse(text).is_ok())
+}
+
 /// The put of a job at a target of this kind.
-pub(super) fn put_of(job: &Job, to: System, now: Timestamp) -> Result<Put, String> {
+pub(super) fn put_of(job: &Job, from: System, to: System, now: Timestamp) -> Result<Put, String> {
     let Some(queue) = job.queue.clone() else { return Err("has no queue".to_owned()) };
     let mut put = Put::new(queue, job.jid.clone(), job.klass.clone(), job.payload.clone());
     let due = match &job.state {
@@ -132,6 +131,15 @@ pub(super) fn put_of(job: &Job, to: System, now: Timestamp) -> Result<Put, Strin
             traceparent: details.traceparent.clone(),
             ..options
         };
+    }
+    if from == System::Gearman {
+        // Its jobs have no retries, so the target's default counts.
+        put.retries = None;
+        if !matches!(to, System::Native | System::Gearman)
+            && options.unique.as_ref().is_some_and(is_generated)
+        {
+            options.unique = None;
+        }
     }
     if to != System::Native && options.failure.is_some() {
         return Err("is failed, which the target has no notion of".to_owned());

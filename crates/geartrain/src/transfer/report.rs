@@ -19,8 +19,12 @@ pub struct Report {
     pub returned: u64,
     /// Jobs that are running, which stay.
     pub running: u64,
+    /// Jobs that stay because a Gearman server has not handed them out: they are not due, or came in meanwhile.
+    pub not_handed_out: u64,
     /// Jobs that could not be moved.
     pub stay: Vec<Stay>,
+    /// What is true of all jobs of this source.
+    pub notes: Vec<&'static str>,
 }
 
 /// A job that could not be moved.

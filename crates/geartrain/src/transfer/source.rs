@@ -1,19 +1,22 @@
 //! The jobs of a queue in the order in which they are moved, and graphs of jobs that depend on each other.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use geartrain_core::{
     Count, Failed, Filter, FilterState, GetMany, GetRecurring, Group, Jid, Job, JobState, Jobs,
     Listing as Of, Page, Peek, Periodic, PeriodicTemplate, Periodics, PutPeriodic, QueueName, Queues, Recur,
-    RemovePeriodic, SET_ASIDE_MAX, Seconds, Select, StateName, StayReason, TRANSFER_GROUP, Term, TransferEnd,
-    Unrecur,
+    RemovePeriodic, SET_ASIDE_MAX, Seconds, Select, SetAsideReply, StateName, StayReason, TRANSFER_GROUP,
+    Term, TransferEnd, Unrecur,
 };
 
-use super::{System, Transfer, TransferError, convert};
+use super::{Ends, System, Transfer, TransferError, convert};
 use crate::Client;
 
 /// The most jobs of one graph of dependencies that are moved together.
 const GRAPH_MAX: usize = 10_000;
+
+/// How many batches are listed at once.
+const PARTS: usize = 4;
 
 /// Jobs that are set aside and can be put.
 #[derive(Debug, Default)]
@@ -32,29 +35,29 @@ pub(super) struct Batch {
 pub(super) struct Listing {
     queue: QueueName,
     states: Vec<StateName>,
-    /// Whether waiting jobs have jids.
-    are_named: bool,
+    from: System,
+    /// Whether there is nothing more, which a Gearman server tells only to a worker that asks.
+    is_drained: bool,
     offset: usize,
     after: Option<crate::Cursor>,
+    /// How many jobs are listed at once.
+    count: Count,
+    /// Jobs that were listed and are next.
+    listed: VecDeque<Jid>,
 }
 
 impl Listing {
     pub(super) fn new(queue: QueueName, from: System) -> Listing {
         let states = match from {
-            // Nothing else waits there.
-            System::Worqr => vec![StateName::Waiting],
+            // Nothing else waits there, or is handed out.
+            System::Gearman | System::Worqr => vec![StateName::Waiting],
             System::Native => {
                 vec![StateName::Depends, StateName::Failed, StateName::Scheduled, StateName::Waiting]
             }
-            System::WorkKit | System::Gearman | System::GearMonkey => {
-                vec![StateName::Scheduled, StateName::Waiting]
-            }
+            System::WorkKit | System::GearMonkey => vec![StateName::Scheduled, StateName::Waiting],
         };
-        Listing { queue, states, are_named: from != System::Worqr, offset: 0, after: None }
-    }
-
-    pub(super) fn queue(&self) -> &QueueName {
-        &self.queue
+        let (count, listed) = (page_count(), VecDeque::new());
+        Listing { queue, states, from, is_drained: false, offset: 0, after: None, count, listed }
     }
 
     /// Passes over jobs that were listed and stay. Failed ones are not listed again anyway.
@@ -68,12 +71,12 @@ impl Listing {
     pub(super) async fn page(
         &mut self,
         client: &Client,
-        staying: &HashSet<Jid>,
+        stays: &(dyn Fn(&Jid) -> bool + Sync),
     ) -> Result<Option<Vec<Jid>>, TransferError> {
         while let Some(state) = self.states.last().copied() {
             let jids = match state {
                 StateName::Failed => self.failed(client).await?,
-                _ if !self.are_named => self.new_names(client).await?,
+                _ if !self.from.names_jobs() => self.new_names(client).await?,
                 _ => {
                     let queue = self.queue.clone();
                     let which = match state {
@@ -81,13 +84,13 @@ impl Listing {
                         StateName::Scheduled => Of::Scheduled(queue),
                         _ => Of::Depends(queue),
                     };
-                    let page = Page { offset: self.offset, count: page_count() };
+                    let page = Page { offset: self.offset, count: self.count };
                     client.run(Jobs { which, page }).await.map_err(TransferError::Source)?
                 }
             };
             let is_end = jids.is_empty() && self.after.is_none();
             let listed = jids.len();
-            let jids: Vec<Jid> = jids.into_iter().filter(|jid| !staying.contains(jid)).collect();
+            let jids: Vec<Jid> = jids.into_iter().filter(|jid| !stays(jid)).collect();
             match (jids.is_empty(), is_end) {
                 (_, true) => {
                     self.states.pop();
@@ -101,10 +104,34 @@ impl Listing {
         Ok(None)
     }
 
-    /// Names under which the next tasks can be set aside, if there are any.
+    /// The next `size` jobs but for those that stay; none at the end. Listed once, they are taken in parts.
+    async fn next(&mut self, ends: &Ends, size: usize) -> Result<Option<Vec<Jid>>, TransferError> {
+        if self.is_drained {
+            self.listed.clear();
+        }
+        if self.listed.is_empty() {
+            self.count = Count::new((size * PARTS) as i64).unwrap_or(self.count);
+            let stays = |jid: &Jid| ends.staying().contains(jid);
+            let Some(page) = self.page(&ends.source, &stays).await? else { return Ok(None) };
+            self.listed = page.into();
+        }
+        Ok(Some(self.listed.drain(..size.min(self.listed.len())).collect()))
+    }
+
+    fn return_to_front(&mut self, jids: &[Jid]) {
+        jids.iter().rev().for_each(|jid| self.listed.push_front(jid.clone()));
+    }
+
+    /// Names under which the next jobs can be set aside, if there are any.
     async fn new_names(&self, client: &Client) -> Result<Vec<Jid>, TransferError> {
-        let peek = Peek { queue: self.queue.clone(), count: Count::ONE };
-        if client.run(peek).await.map_err(TransferError::Source)?.is_empty() {
+        let is_empty = match self.from {
+            System::Gearman => self.is_drained,
+            _ => {
+                let peek = Peek { queue: self.queue.clone(), count: Count::ONE };
+                client.run(peek).await.map_err(TransferError::Source)?.is_empty()
+            }
+        };
+        if is_empty {
             return Ok(Vec::new());
         }
         let name = |_| Jid::new(format!("{}_+{}", self.queue, uuid::Uuid::now_v7())).ok();
@@ -135,30 +162,21 @@ fn page_count() -> Count {
     Count::new(SET_ASIDE_MAX as i64).unwrap_or(Count::ONE)
 }
 
-impl Transfer {
+impl Ends {
     /// Sets the next jobs of a queue aside.
     pub(super) async fn gather(&self, listing: &mut Listing, size: usize) -> Result<Batch, TransferError> {
         let mut batch = Batch::default();
         let page = match self.is_stopped() {
             true => None,
-            false => listing.page(&self.source, &self.staying).await?,
+            false => listing.next(self, size).await?,
         };
-        let Some(mut jids) = page else { return Ok(Batch { is_end: true, ..batch }) };
-        // A page of failed jobs is not listed again.
-        if listing.states.last() != Some(&StateName::Failed) {
-            jids.truncate(size);
-        }
-        let named = jids.len();
-        let reply = self.set_aside(jids.clone()).await?;
-        // Some may be left because payloads are large.
-        let mut answered = reply.jobs.len() + reply.stay.len();
-        let (mut jobs, mut stay) = (reply.jobs, reply.stay);
-        batch.recurring = reply.recurring;
-        while answered < named && listing.states.last() == Some(&StateName::Failed) {
-            let more = self.set_aside(jids[answered..].to_vec()).await?;
-            answered += more.jobs.len() + more.stay.len();
-            jobs.extend(more.jobs);
-            stay.extend(more.stay);
+        let Some(jids) = page else { return Ok(Batch { is_end: true, ..batch }) };
+        let SetAsideReply { jobs, stay, recurring } = self.set_aside(jids.clone()).await?;
+        batch.recurring = recurring;
+        if self.from.names_jobs() {
+            // Some may be left because payloads are large: they are next.
+            let answered = jobs.len() + stay.len() + batch.recurring.len();
+            listing.return_to_front(&jids[answered.min(jids.len())..]);
         }
         let mut seen: HashSet<Jid> = HashSet::new();
         for job in jobs {
@@ -173,6 +191,7 @@ impl Transfer {
                 StayReason::Depends if !seen.contains(&jid) => {
                     self.gather_graph(jid, &mut seen, &mut batch).await?;
                 }
+                StayReason::Unknown if self.from == System::Gearman => listing.is_drained = true,
                 StayReason::Unknown | StayReason::Depends => {}
                 StayReason::OtherTarget => return Err(TransferError::OtherTarget { jid }),
                 reason => batch.stay.push((jid, reason.to_string())),
@@ -247,18 +266,24 @@ impl Transfer {
         let why = match job.state {
             _ if attached => StayReason::Awaited.to_string(),
             JobState::Running { .. } => StayReason::Running.to_string(),
-            _ => convert::put_of(job, self.to, now).err()?,
+            _ => convert::put_of(job, self.from, self.to, now).err()?,
         };
         Some(format!("belongs together with job {jid}, which {why}"))
     }
+}
 
+impl Transfer {
     /// The jobs that are set aside in the queues of the transfer, with the states that they had.
     pub(super) async fn set_aside_before(&self) -> Result<(Vec<Job>, Vec<Periodic>), TransferError> {
+        if self.ends.from == System::Gearman {
+            // What an interrupted transfer held has been requeued.
+            return Ok((Vec::new(), Vec::new()));
+        }
         let group = Group::new(TRANSFER_GROUP).map_err(|error| TransferError::Source(error.into()))?;
         let mut jids = Vec::new();
         loop {
             let page = Page { offset: jids.len(), count: page_count() };
-            let listed = self.ask(Failed { group: group.clone(), page }).await?;
+            let listed = self.ends.ask(Failed { group: group.clone(), page }).await?;
             if listed.jids.is_empty() {
                 break;
             }
@@ -269,7 +294,7 @@ impl Transfer {
         let (mut jobs, mut recurring): (Vec<Job>, Vec<Periodic>) = (Vec::new(), Vec::new());
         let mut left = &jids[..];
         while !left.is_empty() {
-            let reply = self.set_aside(left[..left.len().min(SET_ASIDE_MAX)].to_vec()).await?;
+            let reply = self.ends.set_aside(left[..left.len().min(SET_ASIDE_MAX)].to_vec()).await?;
             left = &left[reply.jobs.len() + reply.recurring.len() + reply.stay.len()..];
             if let Some((jid, _)) =
                 reply.stay.into_iter().find(|(_, reason)| *reason == StayReason::OtherTarget)
@@ -279,21 +304,24 @@ impl Transfer {
             jobs.extend(reply.jobs);
             recurring.extend(reply.recurring);
         }
-        jobs.retain(|job| job.queue.as_ref().is_some_and(|queue| self.queues.contains(queue)));
-        recurring.retain(|of| self.queues.contains(&of.template.put.queue));
+        jobs.retain(|job| job.queue.as_ref().is_some_and(|queue| self.ends.queues.contains(queue)));
+        recurring.retain(|of| self.ends.queues.contains(&of.template.put.queue));
         Ok((jobs, recurring))
     }
 
-    /// Counts what runs.
+    /// Counts what runs, and what a Gearman server has not handed out.
     pub(super) async fn count_staying(&mut self) -> Result<(), TransferError> {
-        self.report.running = 0;
-        for queue in self.queues.clone() {
-            let counts = self.ask(Queues { queue: Some(queue.clone()) }).await?;
+        (self.report.running, self.report.not_handed_out) = (0, 0);
+        for queue in self.ends.queues.clone() {
+            let counts = self.ends.ask(Queues { queue: Some(queue.clone()) }).await?;
             self.report.running += counts.iter().map(|counts| counts.running + counts.stalled).sum::<u64>();
-            if self.from == System::GearMonkey {
+            if self.ends.from == System::Gearman && !self.ends.is_stopped() {
+                self.report.not_handed_out += counts.iter().map(|counts| counts.waiting).sum::<u64>();
+            }
+            if self.ends.from == System::GearMonkey {
                 // Those of other implementations are only found by a search, with those that are stalled.
                 let page = Page { offset: 0, count: Count::MAX };
-                let found = self.ask(Jobs { which: Of::Stalled(queue), page }).await?.len() as u64;
+                let found = self.ends.ask(Jobs { which: Of::Stalled(queue), page }).await?.len() as u64;
                 self.report.running +=
                     found - counts.iter().map(|counts| counts.stalled).sum::<u64>().min(found);
             }
@@ -304,54 +332,55 @@ impl Transfer {
     /// Moves the recurring jobs of all queues: each is created at the target, then removed. Those of WorkKit are
     /// only counted here: they are set aside with the other jobs, among which they are listed.
     pub(super) async fn recurring(&mut self, dry: bool) -> Result<(), TransferError> {
-        match self.from {
+        match self.ends.from {
             System::Native => {}
             System::WorkKit if dry => {}
             _ => return Ok(()),
         }
-        for queue in self.queues.clone() {
+        for queue in self.ends.queues.clone() {
             let page = Page { offset: 0, count: Count::MAX };
-            for jid in self.ask(Jobs { which: Of::Recurring(queue.clone()), page }).await? {
-                if self.staying.contains(&jid) {
+            for jid in self.ends.ask(Jobs { which: Of::Recurring(queue.clone()), page }).await? {
+                if self.ends.staying().contains(&jid) {
                     continue;
                 }
-                let Some(of) = self.ask(GetRecurring { jid: jid.clone() }).await? else { continue };
+                let Some(of) = self.ends.ask(GetRecurring { jid: jid.clone() }).await? else { continue };
                 let recur = Recur {
                     queue: of.queue,
                     jid: of.jid,
                     klass: of.klass,
                     payload: of.payload,
                     every: of.every,
-                    offset: (of.next - self.now()).max(Seconds::ZERO),
+                    offset: (of.next - self.ends.now()).max(Seconds::ZERO),
                     priority: of.priority,
                     retries: of.retries,
                     tags: of.tags,
                     backlog: of.backlog,
                 };
-                let put = if dry { Ok(()) } else { self.target.run(recur).await };
+                let put = if dry { Ok(()) } else { self.ends.target.run(recur).await };
                 if self.has_recurred(&jid, &queue, put)? && !dry {
-                    self.ask(Unrecur { jid }).await?;
+                    self.ends.ask(Unrecur { jid }).await?;
                 }
             }
         }
         let mut after = None;
         loop {
-            let page = self.ask(Periodics { only: None, after: after.take(), count: page_count() }).await?;
+            let page =
+                self.ends.ask(Periodics { only: None, after: after.take(), count: page_count() }).await?;
             let Some(last) = page.periodics.last() else { return Ok(()) };
             after = Some(last.template.put.jid.clone());
             for Periodic { template, next, .. } in page.periodics {
                 let PeriodicTemplate { put, .. } = &*template;
                 let (jid, queue) = (put.jid.clone(), put.queue.clone());
-                if !self.queues.contains(&queue) || self.staying.contains(&jid) {
+                if !self.ends.queues.contains(&queue) || self.ends.staying().contains(&jid) {
                     continue;
                 }
                 if dry {
-                    self.staying.insert(jid.clone());
+                    self.ends.staying().insert(jid.clone());
                 }
                 let put = PutPeriodic { jid: jid.clone(), template, next, must_exist: false };
-                let put = if dry { Ok(true) } else { self.target.run(put).await };
+                let put = if dry { Ok(true) } else { self.ends.target.run(put).await };
                 if self.has_recurred(&jid, &queue, put)? && !dry {
-                    self.ask(RemovePeriodic { jid }).await?;
+                    self.ends.ask(RemovePeriodic { jid }).await?;
                 }
             }
         }
@@ -363,9 +392,11 @@ impl Transfer {
             let (jid, queue) = (template.put.jid.clone(), template.put.queue.clone());
             let put = PutPeriodic { jid: jid.clone(), template, next, must_exist: false };
             // One that has arrived may have run there: its next run is another one.
-            let put = if self.recurs(&jid).await? { Ok(true) } else { self.target.run(put).await };
+            let put = if self.recurs(&jid).await? { Ok(true) } else { self.ends.target.run(put).await };
             let has_arrived = self.has_recurred(&jid, &queue, put)?;
-            self.end(vec![jid], if has_arrived { TransferEnd::Remove } else { TransferEnd::Return }).await?;
+            self.ends
+                .end(vec![jid], if has_arrived { TransferEnd::Remove } else { TransferEnd::Return })
+                .await?;
         }
         Ok(())
     }
@@ -375,9 +406,9 @@ impl Transfer {
         for Periodic { template, .. } in aside {
             let jid = template.put.jid.clone();
             if self.recurs(&jid).await? {
-                self.report.recurring += self.end(vec![jid], TransferEnd::Remove).await?.0;
+                self.report.recurring += self.ends.end(vec![jid], TransferEnd::Remove).await?.0;
             } else {
-                self.report.returned += self.end(vec![jid], TransferEnd::Return).await?.0;
+                self.report.returned += self.ends.end(vec![jid], TransferEnd::Return).await?.0;
             }
         }
         Ok(())
@@ -386,8 +417,8 @@ impl Transfer {
     /// Whether the target has a recurring job, as far as it tells.
     async fn recurs(&self, jid: &Jid) -> Result<bool, TransferError> {
         let find = Periodics { only: Some(jid.clone()), after: None, count: Count::ONE };
-        Ok(self.to.keeps_jids()
-            && !self.target.run(find).await.map_err(TransferError::Target)?.periodics.is_empty())
+        Ok(self.ends.to.keeps_jids()
+            && !self.ends.target.run(find).await.map_err(TransferError::Target)?.periodics.is_empty())
     }
 
     /// Counts a recurring job that arrived, or reports that it stays.
@@ -403,7 +434,7 @@ impl Transfer {
                 Ok(true)
             }
             Err(crate::Error::Refused(refusal)) => {
-                self.staying.insert(jid.clone());
+                self.ends.staying().insert(jid.clone());
                 self.report.stay_as(jid, queue, &format!("is a recurring job: {refusal}"));
                 Ok(false)
             }

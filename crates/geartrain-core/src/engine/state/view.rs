@@ -12,6 +12,16 @@ use crate::{
 impl State {
     /// The whole job.
     pub(crate) fn job(&self, at: RowId) -> Job {
+        let ends = self.cold(at).and_then(|cold| cold.attempts.as_ref());
+        Job {
+            history: self.history(&self.rows[at]),
+            attempts: ends.map_or(Vec::new(), |ends| ends.0.iter().cloned().collect()),
+            ..self.present_job(at)
+        }
+    }
+
+    /// The job without its past: its history and the ends of its attempts.
+    fn present_job(&self, at: RowId) -> Job {
         let row = &self.rows[at];
         let cold = self.cold(at);
         let failure = cold.and_then(|cold| cold.failure.as_ref()).map(|failure| self.failure(failure));
@@ -29,7 +39,7 @@ impl State {
             remaining: i64::from(row.remaining),
             payload: self.payload(at),
             tags: self.tags_of(at),
-            history: self.history(row),
+            history: Vec::new(),
             past_failure,
             spawned_from: cold.and_then(|cold| cold.spawned_from.clone()),
             dependents: self.sorted_jids(self.dependents(at)),
@@ -40,9 +50,7 @@ impl State {
                 worker: self.worker_name(row.worker),
                 expires: self.expires(at),
             },
-            attempts: cold
-                .and_then(|cold| cold.attempts.as_ref())
-                .map_or(Vec::new(), |ends| ends.0.iter().cloned().collect()),
+            attempts: Vec::new(),
         }
     }
 
@@ -70,9 +78,9 @@ impl State {
         self.transfer_record(at).is_some()
     }
 
-    /// A job that is set aside, in the state that it had before.
+    /// A job that is set aside, in the state that it had before, without its past.
     pub(crate) fn job_before_transfer(&self, at: RowId) -> Job {
-        let mut job = self.job(at);
+        let mut job = self.present_job(at);
         let (Some(TransferRecord { was, failure, .. }), JobState::Failed { failure: now }) =
             (self.transfer_record(at), &job.state)
         else {

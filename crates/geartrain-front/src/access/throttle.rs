@@ -18,6 +18,11 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// How many sources are remembered.
 const SOURCES_MAX: usize = 4_096;
+/// So many failures of a source are recorded one by one; then those of a while are one record. Otherwise a source
+/// could fill the audit log with its failures, until all else is rotated away.
+const RECORDED_MAX: u32 = 20;
+/// The time between two records that are of several failures.
+const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
 static WRONG_PASSWORD: RepeatedWarning = RepeatedWarning::new();
 
@@ -26,7 +31,7 @@ static WRONG_PASSWORD: RepeatedWarning = RepeatedWarning::new();
 /// The delay comes before the password is compared, also if it is the right one: otherwise the absence of a
 /// quick reply would tell that it was wrong.
 #[derive(Debug, Default)]
-pub struct AuthThrottle {
+pub(super) struct AuthThrottle {
     sources: Mutex<HashMap<Option<IpAddr>, Failures>>,
 }
 
@@ -34,26 +39,40 @@ pub struct AuthThrottle {
 struct Failures {
     count: u32,
     last: Instant,
+    /// When failures were recorded last, and how many there were since.
+    recorded: Instant,
+    unrecorded: u64,
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// The password is right.
+    Right,
+    /// It is wrong.
+    Wrong {
+        /// How many failures of this source to record now, this one included; none if a later record counts it.
+        to_record: Option<u64>,
+    },
 }
 
 impl AuthThrottle {
     /// Waits for the delay of this source, then checks the password. Sources without an address, which are
     /// Unix sockets, count as one.
-    pub async fn attempt(&self, source: Option<IpAddr>, is_right: impl FnOnce() -> bool) -> bool {
+    pub(super) async fn attempt(&self, source: Option<IpAddr>, is_right: impl FnOnce() -> bool) -> Attempt {
         let source = source.map(network);
         let delay = self.delay(source, Instant::now());
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let right = is_right();
-        if !right {
-            self.note_failure(source, Instant::now());
-            match source {
-                Some(address) => WRONG_PASSWORD.warn(format_args!("wrong password from {address}")),
-                None => WRONG_PASSWORD.warn("wrong password from a local socket"),
-            }
+        if is_right() {
+            return Attempt::Right;
         }
-        right
+        match source {
+            Some(address) => WRONG_PASSWORD.warn(format_args!("wrong password or key from {address}")),
+            None => WRONG_PASSWORD.warn("wrong password or key from a local socket"),
+        }
+        Attempt::Wrong { to_record: self.note_failure(source, Instant::now()) }
     }
 
     fn delay(&self, source: Option<IpAddr>, now: Instant) -> Duration {
@@ -67,7 +86,8 @@ impl AuthThrottle {
         }
     }
 
-    fn note_failure(&self, source: Option<IpAddr>, now: Instant) {
+    /// Returns how many failures to record, if any.
+    fn note_failure(&self, source: Option<IpAddr>, now: Instant) -> Option<u64> {
         let mut sources = self.sources.lock();
         if sources.len() >= SOURCES_MAX && !sources.contains_key(&source) {
             sources.retain(|_, failures| now.duration_since(failures.last) < FORGET_AFTER);
@@ -76,11 +96,19 @@ impl AuthThrottle {
                 sources.remove(&oldest);
             }
         }
-        let failures = sources.entry(source).or_insert(Failures { count: 0, last: now });
+        let none = Failures { count: 0, last: now, recorded: now, unrecorded: 0 };
+        let failures = sources.entry(source).or_insert(none);
         if now.duration_since(failures.last) >= FORGET_AFTER {
             failures.count = 0;
         }
-        *failures = Failures { count: failures.count.saturating_add(1), last: now };
+        failures.count = failures.count.saturating_add(1);
+        failures.last = now;
+        failures.unrecorded += 1;
+        if failures.count > RECORDED_MAX && now.duration_since(failures.recorded) < RECORD_INTERVAL {
+            return None;
+        }
+        failures.recorded = now;
+        Some(std::mem::take(&mut failures.unrecorded))
     }
 }
 
@@ -140,9 +168,22 @@ mod tests {
     #[tokio::test]
     async fn a_wrong_password_is_counted_and_a_right_one_is_not() {
         let throttle = AuthThrottle::default();
-        assert!(throttle.attempt(None, || true).await);
+        assert_eq!(throttle.attempt(None, || true).await, Attempt::Right);
         assert!(throttle.sources.lock().is_empty());
-        assert!(!throttle.attempt(None, || false).await);
+        assert_eq!(throttle.attempt(None, || false).await, Attempt::Wrong { to_record: Some(1) });
         assert_eq!(throttle.sources.lock().len(), 1);
+    }
+
+    #[test]
+    fn many_failures_of_a_source_are_few_records_that_count_them_all() {
+        let (throttle, start) = (AuthThrottle::default(), Instant::now());
+        let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
+        let mut records: Vec<u64> =
+            (0..1_000).filter_map(|tenths| throttle.note_failure(source("10.0.0.1"), at(tenths))).collect();
+        assert_eq!(records[..20], [1; 20]);
+        assert!(records.len() < 31, "{records:?}");
+        records.extend(throttle.note_failure(source("10.0.0.1"), at(2_000)));
+        assert_eq!(records.iter().sum::<u64>(), 1_001);
+        assert_eq!(throttle.note_failure(source("10.0.0.2"), at(2_000)), Some(1));
     }
 }
