@@ -15,6 +15,7 @@ use geartrain_core::{Backend, Call, Clock, Length, QueueName, SystemClock, Times
 use geartrain_front::{AccessControl, Admission, AuditEvent, Caller, GuardedBackend, Identity};
 use geartrain_json::{
     FieldInfo, FieldKind, LogRequest, Object, OperationError, OperationInfo, Outcome, Plan, Queue,
+    SettingView,
 };
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
@@ -46,6 +47,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// The URL of the queue, without a password, for `/v1/server`.
     pub url: Option<String>,
+    /// The settings of the program, for `/v1/settings`.
+    pub settings: Vec<SettingView>,
     /// The result log, for `/v1/log`.
     pub result_log: Option<LogReader>,
     /// The largest request body.
@@ -68,6 +71,7 @@ impl Default for Options {
             access: Arc::new(AccessControl::open()),
             hosts: Vec::new(),
             url: None,
+            settings: Vec::new(),
             result_log: None,
             // A payload of 64 MiB in base64, and more.
             body_bytes_max: 96 << 20,
@@ -394,6 +398,10 @@ async fn answer(
         Endpoint::Server => {
             fields_of(route, &query)?;
             respond::view(&server_info::view(shared).await?)
+        }
+        Endpoint::Settings => {
+            fields_of(route, &query)?;
+            respond::view(&shared.options.settings)
         }
         Endpoint::Log => {
             let request = LogRequest::read(&fields_of(route, &query)?, &queue.times())?;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use geartrain_core::{
     BackendError, Call, Clock, QueueCounts, QueueName, Queues, Reply as CommandReply, Stats, StatsReply,
-    SystemClock, Timestamp,
+    Summary, SystemClock, Timestamp,
 };
-use geartrain_json::{FieldInfo, FieldKind, Number, Object, OperationError};
+use geartrain_json::{FieldInfo, FieldKind, Number, Object, OperationError, SummaryView};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -132,6 +132,10 @@ pub(crate) struct HistoryView {
     until: Number,
     queues: BTreeMap<String, SeriesView>,
     total: SeriesView,
+    /// How long jobs of all queues have waited today; null where no statistics are kept.
+    wait: Option<SummaryView>,
+    /// How long they have run.
+    run: Option<SummaryView>,
 }
 
 /// Rates per second, and depths at the end of each step; null where nothing was sampled.
@@ -174,6 +178,8 @@ impl History {
             until: Number(((newest + 1) * step) as f64),
             queues: chosen.map(|(name, series)| (name.to_string(), series.view(index, newest))).collect(),
             total: samples.total.view(index, newest),
+            wait: samples.summary(now, |stats| &stats.wait),
+            run: samples.summary(now, |stats| &stats.run),
         })
     }
 
@@ -248,6 +254,16 @@ impl History {
 }
 
 impl Samples {
+    /// The distribution of the day over all queues that are read.
+    fn summary(&self, now: Timestamp, of: fn(&StatsReply) -> &Summary) -> Option<SummaryView> {
+        let today = self.last.values().filter(|counters| counters.day == now.day());
+        let mut sum: Option<Summary> = None;
+        for stats in today.filter_map(|counters| counters.stats.as_deref()) {
+            sum.get_or_insert_default().add(of(stats));
+        }
+        sum.as_ref().map(SummaryView::new)
+    }
+
     /// Adds a sample. Of a queue that was read on two days, the statistics are those of both.
     fn add(
         &mut self,
@@ -401,8 +417,6 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use geartrain_core::Summary;
-
     use super::*;
 
     fn counts(waiting: u64, running: u64) -> QueueCounts {

@@ -3,7 +3,7 @@
 
 use geartrain_front::AuditPage;
 use geartrain_json::{
-    FieldInfo, FieldKind, LogSizeView, LogView, Need, OperationInfo, object_schema, operations,
+    FieldInfo, FieldKind, LogSizeView, LogView, Need, OperationInfo, SettingView, object_schema, operations,
 };
 use std::sync::OnceLock;
 
@@ -165,6 +165,10 @@ fn replies(route: &Route, generator: &mut SchemaGenerator) -> (&'static str, Vec
             vec![(JSON, of::<HistoryView>(generator))],
         ),
         Endpoint::Server => ("Shows the server itself.", vec![(JSON, of::<ServerView>(generator))]),
+        Endpoint::Settings => (
+            "Lists the settings of the server, and where each comes from.",
+            vec![(JSON, of::<Vec<SettingView>>(generator))],
+        ),
         Endpoint::Log => (
             "Lists the newest attempts of the result log, the latest last.",
             vec![(JSON, of::<LogView>(generator))],

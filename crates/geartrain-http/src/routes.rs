@@ -28,6 +28,8 @@ pub(crate) enum Endpoint {
     History,
     /// The server itself.
     Server,
+    /// The settings of the program.
+    Settings,
     /// The result log.
     Log,
     /// How large it is.
@@ -66,7 +68,7 @@ impl Endpoint {
             | Endpoint::LogSize
             | Endpoint::Metrics
             | Endpoint::WhoAmI => Some(Role::Viewer),
-            Endpoint::Audit | Endpoint::Backup => Some(Role::Admin),
+            Endpoint::Audit | Endpoint::Backup | Endpoint::Settings => Some(Role::Admin),
             Endpoint::OpenApi
             | Endpoint::Health
             | Endpoint::Ready
@@ -81,6 +83,7 @@ impl Endpoint {
         match self {
             Endpoint::Operation(name) => name,
             Endpoint::Audit => "the audit log",
+            Endpoint::Settings => "the settings of the server",
             _ => "this",
         }
     }
@@ -173,6 +176,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { method: "POST", path: "/logout", endpoint: Endpoint::LogOut },
     get("/v1/history", Endpoint::History),
     get("/v1/server", Endpoint::Server),
+    get("/v1/settings", Endpoint::Settings),
     get("/v1/log", Endpoint::Log),
     get("/v1/log/size", Endpoint::LogSize),
     get("/v1/backup", Endpoint::Backup),

@@ -74,6 +74,7 @@ async fn a_role_may_do_what_the_table_says() {
         ("PUT", "/v1/options/heartbeat", br#"{"value":60}"#, Role::Admin),
         ("DELETE", "/v1/queues/gone", b"", Role::Admin),
         ("GET", "/v1/audit", b"", Role::Admin),
+        ("GET", "/v1/settings", b"", Role::Admin),
     ] {
         for role in Role::ALL {
             let headers = format!("{}{}", keys.bearer(role), if body.is_empty() { "" } else { JSON });

@@ -130,6 +130,7 @@ async fn what_a_server_lacks_is_refused_with_a_code() {
         ("/v1/log?since=soon", 400, "bad-argument"),
         ("/v1/log?limit=0", 400, "bad-argument"),
         ("/v1/server?x=1", 400, "unknown-field"),
+        ("/v1/settings?x=1", 400, "unknown-field"),
         ("/v1/backup?x=1", 400, "unknown-field"),
         ("/metrics?x=1", 400, "unknown-field"),
     ] {

@@ -28,6 +28,7 @@ mod recurring;
 mod reply;
 mod result;
 mod select;
+mod setting;
 pub mod time;
 mod why;
 mod worker;
@@ -45,12 +46,13 @@ pub use operation::{
     Sleep, last_queue, object_schema, operations, option_keys, random_stream,
 };
 pub use option::{MAX_CONCURRENCY, OptionView, queue_option, spellings};
-pub use queue::{LimitsView, QueueView, StatsView};
+pub use queue::{LimitsView, QueueView, StatsView, SummaryView};
 pub use recurring::{
     PeriodicView, RETRIES_DEFAULT, RecurringView, backlog_number, fields_of, interval, key_text,
     overlap_text, zone_of,
 };
 pub use result::{EndedView, StatusView, StoredResultView};
 pub use select::{BulkSum, BulkView, PreviewView, SelectedView, not_json};
+pub use setting::{SettingOrigin, SettingView};
 pub use why::{WhyQueueView, WhyView, is_stalled as why_stalled};
 pub use worker::{CapabilityView, WorkerView};

@@ -73,8 +73,9 @@ impl StatsView {
     }
 }
 
+/// A distribution of durations, in seconds: seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
 #[derive(Debug, Serialize, JsonSchema)]
-struct SummaryView {
+pub struct SummaryView {
     count: u64,
     mean: Number,
     std: Number,
@@ -82,7 +83,8 @@ struct SummaryView {
 }
 
 impl SummaryView {
-    fn new(summary: &Summary) -> SummaryView {
+    /// Of one of a reply.
+    pub fn new(summary: &Summary) -> SummaryView {
         SummaryView {
             count: summary.count,
             mean: Number(summary.mean),

@@ -17,7 +17,7 @@ use geartrain::{Client, HostOptions, QueueName, Target};
 use geartrain_core::SystemClock;
 use geartrain_front::{AccessControl, Admission, AuditLog, AuditScope, RepeatedWarning, Tls, TlsError};
 use geartrain_http::LogReader;
-use geartrain_json::OperationError;
+use geartrain_json::{OperationError, SettingView};
 use geartrain_resp::{Front, Options};
 use geartrain_results::{LogError, LogTarget, ResultLog};
 use tokio::task::JoinSet;
@@ -96,6 +96,8 @@ pub struct HttpSettings {
     pub hosts: Vec<String>,
     /// TLS; required, if given.
     pub tls: Option<TlsFiles>,
+    /// The settings of the whole program, which administrators see.
+    pub settings: Vec<SettingView>,
 }
 
 /// The settings of the audit log.
@@ -235,7 +237,7 @@ impl Server {
                 let tls = http.tls.as_ref();
                 let bound = listen(&http.address, &exposure::HTTP, tls, has_login, settings).await?;
                 let tls = http.tls.clone().map(|files| Tls::load_for(files, b"http/1.1")).transpose()?;
-                Some((bound, http.hosts.clone(), tls))
+                Some((bound, http, tls))
             }
             None => None,
         };
@@ -331,11 +333,12 @@ impl Server {
             gearman::serve(listening, alone, gearman::guarded(client.backend(), &access), &stop, &mut tasks)
         });
         let result_log = settings.result_log.as_ref().map(log_reader).transpose()?;
-        let http = http.map(|((listener, address), hosts, tls)| {
+        let http = http.map(|((listener, address), http, tls)| {
             let options = geartrain_http::Options {
                 access: access.clone(),
-                hosts,
+                hosts: http.hosts.clone(),
                 url: Some(url_of(&target)),
+                settings: http.settings.clone(),
                 result_log,
                 ..Default::default()
             };

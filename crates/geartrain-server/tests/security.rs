@@ -35,7 +35,7 @@ impl Pki {
 
     fn https(&self, authorities: Option<PathBuf>) -> Settings {
         let tls = Some(TlsFiles { authorities, ..self.files.clone() });
-        let http = HttpSettings { address: (LOCAL, 0).into(), hosts: Vec::new(), tls };
+        let http = HttpSettings { address: (LOCAL, 0).into(), hosts: Vec::new(), tls, settings: Vec::new() };
         Settings { http: Some(http), ..plain() }
     }
 }
@@ -142,7 +142,7 @@ async fn an_address_that_other_machines_can_reach_needs_a_login_and_encryption()
         ..settings
     };
     let http = |tls: Option<TlsFiles>, settings: Settings| Settings {
-        http: Some(HttpSettings { address: everywhere.into(), hosts: Vec::new(), tls }),
+        http: Some(HttpSettings { address: everywhere.into(), hosts: Vec::new(), tls, settings: Vec::new() }),
         ..settings
     };
     let gearman = |tls: Option<TlsFiles>, settings: Settings| Settings {
@@ -209,7 +209,8 @@ async fn our_client_sends_a_key_like_a_password_and_gets_refusals_with_their_cod
 #[tokio::test]
 async fn a_read_only_server_refuses_changes_on_every_port() {
     let gearman = Some(GearmanSettings::new((LOCAL, 0).into()));
-    let http = Some(HttpSettings { address: (LOCAL, 0).into(), hosts: Vec::new(), tls: None });
+    let http =
+        Some(HttpSettings { address: (LOCAL, 0).into(), hosts: Vec::new(), tls: None, settings: Vec::new() });
     let scratch = Scratch::new("read-only");
     let store = format!("embedded:{}", scratch.path().join("data").display());
     let settings = Settings { read_only: true, gearman, http, ..Settings::new(&store, (LOCAL, 0).into()) };

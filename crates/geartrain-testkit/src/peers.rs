@@ -1,16 +1,30 @@
 //! Real servers for tests to talk to: started on free ports, ended with the test, however it ends.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A port without a listener at this moment.
+/// The ports of servers that tests start: below those that Linux gives to outgoing connections and to binds of port 0,
+/// so that no client takes the port of a server that is about to start, or to start again.
+const SERVER_PORTS: Range<u16> = 10_000..32_000;
+
+/// A port of [`SERVER_PORTS`] without a listener, and another one for each call.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("this machine has a free port");
-    listener.local_addr().expect("it listens on it").port()
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    // Test programs that run at the same time begin at different places.
+    let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id()) >> 1));
+    let candidates = std::iter::repeat_with(|| {
+        let step = next.fetch_add(1, Ordering::Relaxed) % SERVER_PORTS.len() as u64;
+        SERVER_PORTS.start + step as u16
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    candidates.take(SERVER_PORTS.len()).find(is_free).expect("this machine has a free port")
 }
 
 /// How long a test waits for something that must happen, and how often it looks.

@@ -117,19 +117,27 @@ impl PageArgs {
 
 type Done = Result<(), Failure>;
 
+/// `geartrain server`.
+fn serve(cli: Cli, out: &mut Output<'_>) -> Done {
+    let in_effect = settings::of_server(&cli);
+    // A server logs the warning about its password file itself.
+    match cli.verb {
+        Verb::Server(args) if !cli.url_given => {
+            server::server(args, password::read_for_server(cli.password_file.as_deref())?, in_effect, out)
+        }
+        _ => Err(Failure::Usage(
+            "--url and --context are for clients: name the queue to serve with --store".to_owned(),
+        )),
+    }
+}
+
 /// Runs the command of the command line.
 pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
     if let Verb::Config(ConfigVerb::Show(_)) = cli.verb {
         return settings::show(&cli, out);
     }
-    // A server logs the warning about its password file itself.
-    if let Verb::Server(args) = cli.verb {
-        return match cli.url_given {
-            true => Err(Failure::Usage(
-                "--url and --context are for clients: name the queue to serve with --store".to_owned(),
-            )),
-            false => server::server(args, password::read_for_server(cli.password_file.as_deref())?, out),
-        };
+    if let Verb::Server(_) = cli.verb {
+        return serve(cli, out);
     }
     let verb = match cli.verb {
         Verb::Version => {

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use geartrain::SystemClock;
 use geartrain::{Target, script};
+use geartrain_json::SettingView;
 use geartrain_server::{
     Address, AuditSettings, BadAddress, GearmanSettings, HttpSettings, Server, ServiceManager, Settings,
     StartError, TlsFiles,
@@ -277,8 +278,13 @@ pub(crate) struct LuaArgs {
     pinned: bool,
 }
 
-/// Serves until SIGTERM or SIGINT.
-pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Output<'_>) -> Done {
+/// Serves until SIGTERM or SIGINT. The settings in effect are shown to administrators.
+pub(super) fn server(
+    args: ServerArgs,
+    password: Option<Password>,
+    in_effect: Vec<SettingView>,
+    out: &mut Output<'_>,
+) -> Done {
     let bad_filter = |why: &dyn std::fmt::Display| {
         Failure::Usage(format!("--log {:?} is not a log level or filter: {why}", args.log))
     };
@@ -356,6 +362,7 @@ pub(super) fn server(args: ServerArgs, password: Option<Password>, out: &mut Out
             address,
             hosts: args.http_host,
             tls: tls_files(args.http_tls_cert, args.http_tls_key, args.http_tls_ca),
+            settings: in_effect,
         }),
         password: password.map(|password| password.text),
         keys,

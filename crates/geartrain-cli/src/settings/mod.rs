@@ -13,4 +13,4 @@ mod show;
 pub(crate) use context::{InEffect, Origin};
 pub(crate) use file::{ConfigFile, Located};
 pub(crate) use production::{Production, Unconfirmed};
-pub(crate) use show::show;
+pub(crate) use show::{of_server, show};

@@ -1,6 +1,7 @@
 //! `geartrain config show`: each setting, its value, and where it comes from.
 
 use clap::{Arg, ArgAction};
+use geartrain_json::{SettingOrigin, SettingView};
 use serde_json::{Value, json};
 
 use super::server::{PASSWORD_FILE, ServerSettings};
@@ -11,85 +12,70 @@ use crate::output::Output;
 use crate::password;
 use crate::text::{Cell, table};
 
-/// A setting as it is in effect.
-struct Shown {
-    name: String,
-    /// None if it is not set.
-    value: Option<Value>,
+/// A setting as it is in effect, with no value if it is not set.
+fn shown(
+    file: Option<&ConfigFile>,
+    name: impl Into<String>,
+    value: impl Into<Option<Value>>,
     origin: Origin,
+) -> SettingView {
+    let view = SettingView::new(name, value);
+    match origin {
+        Origin::Flag(flag) => SettingView { origin: SettingOrigin::Flag, flag: Some(flag), ..view },
+        Origin::Variable(variable) => {
+            SettingView { origin: SettingOrigin::Environment, variable: Some(variable), ..view }
+        }
+        Origin::File(line) => {
+            let file = file.map(|file| file.path.display().to_string());
+            SettingView { origin: SettingOrigin::File, file, line: Some(line), ..view }
+        }
+        Origin::Credential => SettingView { origin: SettingOrigin::Credential, ..view },
+        Origin::Default => view,
+    }
 }
 
-impl Shown {
-    fn new(name: impl Into<String>, value: impl Into<Option<Value>>, origin: Origin) -> Shown {
-        Shown { name: name.into(), value: value.into(), origin }
-    }
-
-    fn view(&self, file: Option<&ConfigFile>) -> Value {
-        let mut view = json!({ "name": self.name, "value": self.value });
-        let (origin, place) = match &self.origin {
-            Origin::Flag(flag) => ("flag", Some(("flag", json!(flag)))),
-            Origin::Variable(variable) => ("environment", Some(("variable", json!(variable)))),
-            Origin::File(line) => ("file", Some(("line", json!(line)))),
-            Origin::Credential => ("credential", None),
-            Origin::Default => ("default", None),
-        };
-        view["origin"] = json!(origin);
-        if let Some((key, place)) = place {
-            view[key] = place;
-        }
-        if let (Origin::File(_), Some(file)) = (&self.origin, file) {
-            view["file"] = json!(file.path.display().to_string());
-        }
-        view
-    }
-
-    fn row(&self, file: Option<&ConfigFile>) -> [Cell; 3] {
-        let value = match &self.value {
-            None => "-".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        };
-        let origin = match &self.origin {
-            Origin::Flag(flag) => flag.clone(),
-            Origin::Variable(variable) => variable.clone(),
-            Origin::File(line) => {
-                format!("{}:{line}", file.map(|file| file.path.display().to_string()).unwrap_or_default())
-            }
-            Origin::Credential => "CREDENTIALS_DIRECTORY".to_owned(),
-            Origin::Default => "default".to_owned(),
-        };
-        [Cell::id(&self.name), Cell::whole(value), Cell::whole(origin)]
-    }
+fn row(setting: &SettingView) -> [Cell; 3] {
+    let value = match &setting.value {
+        None => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let origin = match (setting.origin, &setting.flag, &setting.variable, &setting.file, setting.line) {
+        (_, Some(place), ..) | (_, _, Some(place), ..) => place.clone(),
+        (_, _, _, Some(file), Some(line)) => format!("{file}:{line}"),
+        (SettingOrigin::Credential, ..) => "CREDENTIALS_DIRECTORY".to_owned(),
+        _ => "default".to_owned(),
+    };
+    [Cell::id(&setting.name), Cell::whole(value), Cell::whole(origin)]
 }
 
 /// Prints the settings of clients, of the server and of the contexts.
 pub(crate) fn show(cli: &Cli, out: &mut Output<'_>) -> Result<(), Failure> {
     let file = cli.file.as_ref();
-    let mut shown = of_clients(cli);
-    shown.extend(of_server(cli));
+    let mut settings = of_clients(cli);
+    settings.extend(of_server(cli));
     for context in file.iter().flat_map(|file| &file.contexts) {
-        let name = |setting: &str| format!("context.{}.{setting}", context.name);
-        let url = &context.url;
-        shown.push(Shown::new(name("url"), public(&url.value), Origin::File(url.line)));
-        if let Some(file) = &context.password_file {
-            let path = json!(file.value.display().to_string());
-            shown.push(Shown::new(name("password_file"), path, Origin::File(file.line)));
+        let mut add = |setting: &str, value: Value, line| {
+            let name = format!("context.{}.{setting}", context.name);
+            settings.push(shown(file, name, value, Origin::File(line)));
+        };
+        add("url", public(&context.url.value), context.url.line);
+        if let Some(path) = &context.password_file {
+            add("password_file", json!(path.value.display().to_string()), path.line);
         }
         if let Some(production) = &context.production {
-            let line = Origin::File(production.line);
-            shown.push(Shown::new(name("production"), json!(production.value), line));
+            add("production", json!(production.value), production.line);
         }
     }
-    let views: Vec<Value> = shown.iter().map(|setting| setting.view(file)).collect();
-    out.list(&views, "there are no settings", |out| {
-        let rows: Vec<_> = shown.iter().map(|setting| setting.row(file)).collect();
+    out.list(&settings, "there are no settings", |out| {
+        let rows: Vec<_> = settings.iter().map(row).collect();
         table(out, ["SETTING", "VALUE", "ORIGIN"], &rows)
     })?;
     Ok(())
 }
 
 /// What every command goes by.
-fn of_clients(cli: &Cli) -> Vec<Shown> {
+fn of_clients(cli: &Cli) -> Vec<SettingView> {
     let program = args::command();
     let origin = |id: &str| {
         let argument = program.get_arguments().find(|argument| *argument.get_id() == id);
@@ -105,22 +91,23 @@ fn of_clients(cli: &Cli) -> Vec<Shown> {
     let url_line = in_effect.url.as_ref().map(|url| url.line);
     let password_line = in_effect.password_file.as_ref().map(|file| file.line);
     let password_file = cli.password_file.as_ref().map(|file| json!(file.display().to_string()));
-    let mut shown = vec![
-        Shown::new("config", config, origin("config")),
-        Shown::new("context", context, context_origin),
-        Shown::new("url", public(&cli.url), located(url_line, "url")),
-    ];
-    shown.push(match (&password_file, has_password()) {
-        (None, true) => hidden_password("password"),
-        _ => Shown::new(PASSWORD_FILE, password_file, located(password_line, PASSWORD_FILE)),
-    });
-    shown
+    let file = cli.file.as_ref();
+    vec![
+        shown(file, "config", config, origin("config")),
+        shown(file, "context", context, context_origin),
+        shown(file, "url", public(&cli.url), located(url_line, "url")),
+        match (&password_file, has_password()) {
+            (None, true) => hidden_password("password"),
+            _ => shown(file, PASSWORD_FILE, password_file, located(password_line, PASSWORD_FILE)),
+        },
+    ]
 }
 
-/// What a server would go by. Its flags are those of `config show`.
-fn of_server(cli: &Cli) -> Vec<Shown> {
-    let matches = cli.matches.subcommand().and_then(|(_, config)| config.subcommand());
-    let Some((_, matches)) = matches else { return Vec::new() };
+/// What a server goes by: `geartrain server` itself, or `config show`, which has its flags.
+pub(crate) fn of_server(cli: &Cli) -> Vec<SettingView> {
+    let Some((_, command)) = cli.matches.subcommand() else { return Vec::new() };
+    let matches = command.subcommand().map_or(command, |(_, show)| show);
+    let file = cli.file.as_ref();
     let setting = |argument: &Arg| {
         let (id, name) = (argument.get_id().as_str(), format!("server.{}", argument.get_id()));
         let in_file = cli.file.as_ref().and_then(|file| file.server.iter().find(|setting| setting.id == id));
@@ -142,11 +129,11 @@ fn of_server(cli: &Cli) -> Vec<Shown> {
             (_, [text, ..]) => public(text),
             (_, []) if id == PASSWORD_FILE && has_password() => return hidden_password("server.password"),
             (_, []) => match credential_of(id) {
-                Some(path) => return Shown::new(name, path, Origin::Credential),
+                Some(path) => return shown(file, name, path, Origin::Credential),
                 None => Value::Null,
             },
         };
-        Shown::new(name, Some(value).filter(|value| !value.is_null()), origin)
+        shown(file, name, Some(value).filter(|value| !value.is_null()), origin)
     };
     ServerSettings::new().all().map(setting).collect()
 }
@@ -165,8 +152,8 @@ fn has_password() -> bool {
     std::env::var_os("GEARTRAIN_PASSWORD").is_some_and(|password| !password.is_empty())
 }
 
-fn hidden_password(name: &str) -> Shown {
-    Shown::new(name, json!("(not shown)"), Origin::Variable("GEARTRAIN_PASSWORD".to_owned()))
+fn hidden_password(name: &str) -> SettingView {
+    shown(None, name, json!("(not shown)"), Origin::Variable("GEARTRAIN_PASSWORD".to_owned()))
 }
 
 /// A value without the password that a URL may have.

@@ -188,7 +188,7 @@ pub struct StatsReply {
 }
 
 /// A distribution of durations.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// The number of samples.
     pub count: u64,
@@ -198,6 +198,34 @@ pub struct Summary {
     pub std: f64,
     /// Samples per bucket: seconds 0 to 59, minutes 1 to 59, hours 1 to 23, days 1 to 6.
     pub histogram: Vec<u64>,
+}
+
+impl Summary {
+    /// Adds the samples of another distribution (the parallel form of Welford's algorithm).
+    ///
+    /// ```
+    /// use geartrain_core::Summary;
+    /// let mut both = Summary { count: 2, mean: 1.0, std: 0.0, histogram: vec![0, 2] };
+    /// both.add(&Summary { count: 2, mean: 3.0, std: 0.0, histogram: vec![0, 0, 0, 2] });
+    /// assert_eq!((both.count, both.mean, both.histogram), (4, 2.0, vec![0, 2, 0, 2]));
+    /// assert!((both.std - (4.0_f64 / 3.0).sqrt()).abs() < 1e-9);
+    /// ```
+    pub fn add(&mut self, other: &Summary) {
+        if other.count == 0 {
+            return;
+        }
+        let spread = |of: &Summary| of.std * of.std * of.count.saturating_sub(1) as f64;
+        let (own, others) = (self.count as f64, other.count as f64);
+        let (off, all) = (other.mean - self.mean, own + others);
+        let squares = spread(self) + spread(other) + off * off * own * others / all;
+        self.count += other.count;
+        self.mean += off * others / all;
+        self.std = if self.count > 1 { (squares / (all - 1.0)).sqrt() } else { 0.0 };
+        self.histogram.resize(self.histogram.len().max(other.histogram.len()), 0);
+        for (sum, more) in self.histogram.iter_mut().zip(&other.histogram) {
+            *sum += more;
+        }
+    }
 }
 
 /// Looks up an option.
