@@ -149,6 +149,10 @@ await run(async ({ open }) => {
   await page.keyboard.press('d');
   await page.locator('html[data-theme=dark]').waitFor();
 
+  // The settings of the server, and where each comes from.
+  await visit(page, '#/settings');
+  await page.locator('#settings tr', { hasText: '--resp' }).getByText('127.0.0.1:0').waitFor();
+
   // Events come as they happen.
   await visit(page, '#/events?event=completed');
   await page.locator('.events li').first().waitFor();

@@ -45,7 +45,9 @@ await run(async ({ open }) => {
     assert.deepEqual([status, error.code], [403, 'forbidden'], JSON.stringify(operation));
     assert.match(error.message, new RegExp(role));
   }
-  assert.equal((await page.request.get(new URL('v1/audit', home).href)).status(), 403);
+  for (const path of ['v1/audit', 'v1/settings']) {
+    assert.equal((await page.request.get(new URL(path, home).href)).status(), 403, path);
+  }
 
   // A session of another browser has nothing of this one, and this one ends.
   await visit(page, '#/');

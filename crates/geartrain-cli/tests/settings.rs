@@ -100,6 +100,15 @@ fn a_server_goes_by_its_file() {
         curl
     });
     assert_eq!(serde_json::from_str::<Value>(&who).unwrap()["read_only"], true, "{who}");
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", &format!("http://{}/v1/settings", server.http())]);
+    let setting = shown(curl);
+    let hosts = setting("server.http_host");
+    assert_eq!((&hosts["value"], &hosts["origin"]), (&json!(["queue.example"]), &json!("file")));
+    assert_eq!((&hosts["file"], &hosts["line"]), (&json!(file), &json!(2)));
+    assert_eq!(setting("server.http")["flag"], "--http");
+    assert_eq!(setting("server.gearman")["value"], "127.0.0.1:0");
+    assert_eq!(setting("server.sync")["origin"], "default");
     let put = sandbox.configured("off", &[], &["put", "q", "k", "--url", &server.url(), "--json"]);
     let (_, refused, code) = outcome(put);
     assert_eq!((code, refused.contains("read-only")), (1, true), "{refused}");

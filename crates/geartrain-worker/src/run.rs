@@ -54,6 +54,8 @@ const SPAWNED_AFTER_LONG: u32 = 100;
 const POP_MAX: usize = 256;
 /// How long a parked pop waits before it is repeated, which shows that the queue is there.
 const PARK: Duration = Duration::from_secs(10);
+/// The same while a worker drains its queues: it ends after the answer.
+const PARK_DRAINING: Duration = Duration::from_millis(100);
 /// The delays between two attempts to reach the queue.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How long a worker that stops tries to reach a queue that is gone.
@@ -82,6 +84,8 @@ pub(crate) struct Runner {
     /// Slots that the pop may fill.
     reserved: usize,
     is_parked: bool,
+    /// Reports were answered since the pop was sent, so that its answer may lack jobs of theirs.
+    is_outdated: bool,
     /// The turn of the next pop among the queues.
     turn: usize,
     /// The last pop found no job, or fewer than there were slots.
@@ -158,6 +162,7 @@ impl Runner {
             pop: None,
             reserved: 0,
             is_parked: false,
+            is_outdated: false,
             turn: 0,
             is_empty: false,
             trouble: None,
@@ -256,11 +261,6 @@ impl Runner {
                 return;
             }
         }
-        if self.settings.drain && self.is_parked && self.is_quiet() {
-            // The last handlers may have put jobs. Whether there are any shows a pop that does not wait.
-            self.drop_pop();
-            self.is_empty = false;
-        }
         let is_drained = self.settings.drain && self.is_empty && self.is_quiet();
         let is_busy = self.pop.is_some() || self.free() == 0 || self.outbox.len() >= UNREPORTED_MAX;
         if !is_busy && !is_drained && !self.is_closing() {
@@ -328,10 +328,11 @@ impl Runner {
             whole: false,
             klasses: self.klasses.clone(),
         };
+        let park = if self.settings.drain { PARK_DRAINING } else { PARK };
         let (backend, is_parked) = (self.backend.clone(), self.is_parked);
         self.pop = Some(Box::pin(async move {
             let reply = if is_parked {
-                backend.pop_or_wait(pop, Seconds::from(PARK)).await?
+                backend.pop_or_wait(pop, Seconds::from(park)).await?
             } else {
                 match heartbeat::run(&*backend, pop.into()).await? {
                     Reply::Pop(reply) => reply,
@@ -367,11 +368,11 @@ impl Runner {
 
     /// Drops the pop in flight. A job on its way goes back to its queue.
     fn drop_pop(&mut self) {
-        (self.pop, self.reserved, self.is_parked) = (None, 0, false);
+        (self.pop, self.reserved, self.is_parked, self.is_outdated) = (None, 0, false, false);
     }
 
     fn popped(&mut self, popped: Result<PopReply, BackendError>) {
-        let (slots, was_parked) = (self.reserved, self.is_parked);
+        let (slots, was_parked, is_outdated) = (self.reserved, self.is_parked, self.is_outdated);
         self.drop_pop();
         match popped {
             Ok(reply) => {
@@ -382,7 +383,7 @@ impl Runner {
                     self.relocked = self.relocked.or_else(|| reply.jobs.first().map(|job| job.lock.token));
                 } else {
                     // After a parked pop there may be more jobs than it was served with.
-                    self.is_empty = found == 0 || !was_parked && found < slots;
+                    self.is_empty = !is_outdated && (found == 0 || !was_parked && found < slots);
                 }
                 self.dispatch(reply);
             }
@@ -402,6 +403,12 @@ impl Runner {
             }
         };
         self.reached();
+        if self.settings.drain {
+            // A retry, a dependent or a put of the handler may have come after the pop found nothing: only a
+            // pop that is sent from now on shows that the queues are empty. One in flight is not dropped: a job
+            // on its way would return to its queue after that.
+            (self.is_empty, self.is_outdated) = (false, self.pop.is_some());
+        }
         // Their locks need no renewal any more. A refused one is reported again at once.
         self.registry.remove_all(batch.reports.iter().map(|finished| &finished.context));
         for (finished, answer) in batch.reports.into_iter().zip(answers) {

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use geartrain_core::{
-    Backend, Count, Jobs, Listing, Page, QueueName, SetConfig, StateName, WorkerJobs, WorkerName,
+    Answer, Backend, Call, Count, Jobs, Length, Listing, Page, Pending, Pop, PopReply, QueueName, Seconds,
+    SetConfig, StateName, Subscription, Timestamp, WorkerJobs, WorkerName,
 };
 use geartrain_worker::{Context, JobError, Worker};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::support::{job, memory, put, run, state};
 
@@ -156,5 +157,59 @@ async fn no_stop_leaves_a_job_locked_or_uses_up_a_retry() {
     assert_eq!(jids(&backend, Listing::Waiting(queue())).await, 0);
     for number in 0..put_so_far {
         assert_eq!(state(&backend, &format!("j{number}")).await, StateName::Complete);
+    }
+}
+
+/// A queue whose replies to parked pops are on their way for a while, also if the caller does not wait for them.
+struct SlowReplies(Arc<dyn Backend>);
+
+impl Backend for SlowReplies {
+    fn execute(&self, batch: Vec<Call>) -> Pending<'_, Vec<Answer>> {
+        self.0.execute(batch)
+    }
+
+    fn pop_or_wait(&self, pop: Pop, wait: Seconds) -> Pending<'_, PopReply> {
+        let (inner, (sender, receiver)) = (self.0.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            let reply = inner.pop_or_wait(pop, wait).await;
+            // Replies to other calls, sent later, arrive earlier.
+            for _ in 0..3 {
+                run(&inner, Length { queue: queue() }).await;
+            }
+            let _ = sender.send(reply);
+        });
+        Box::pin(async { receiver.await.expect("it is sent") })
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.0.now()
+    }
+
+    fn subscribe(&self) -> Pending<'_, Box<dyn Subscription>> {
+        self.0.subscribe()
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_runs_the_retry_whose_pop_is_on_its_way() {
+    for _ in 0..5 {
+        let backend: Arc<dyn Backend> = Arc::new(SlowReplies(memory()));
+        run(&backend, put("mail", "j1", "k", "")).await;
+        let report = Worker::new(backend.clone())
+            .queues(["mail"])
+            .on_klass("k", async |_, _, cx: Context| {
+                // With slots that are free, the worker waits for more jobs meanwhile.
+                tokio::task::yield_now().await;
+                match cx.attempt() {
+                    1 => Err(JobError::retry("again").after(Duration::ZERO)),
+                    _ => Ok(""),
+                }
+            })
+            .concurrency(4)
+            .drain(true)
+            .run_until(std::future::pending::<()>())
+            .await
+            .unwrap();
+        assert_eq!((report.retried, report.completed), (1, 1));
     }
 }

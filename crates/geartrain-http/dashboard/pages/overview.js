@@ -1,7 +1,7 @@
 // How the whole is doing: throughput, backlog, failures, workers, what comes next.
 
 import { askAll, optional, or, query } from '../api.js';
-import { percentile, sparkline, timeChart } from '../charts.js';
+import { histogram, percentile, sparkline, timeChart } from '../charts.js';
 import { h } from '../dom.js';
 import { bytes, compact, count, decimal, duration, now, plural, since, time } from '../format.js';
 import { icon } from '../icons.js';
@@ -50,6 +50,34 @@ export const throughput = (history, of) =>
       values: (of[one.key] ?? []).map((value) => (value === null ? null : value / history.step)),
     })),
   });
+
+/** How long jobs waited or ran: a histogram, and percentiles. */
+export function timing(title, { count: number, mean, std, histogram: values }, name) {
+  const upTo = (part) => {
+    const value = percentile(values, part);
+    return value === null ? '–' : `< ${duration(value)}`;
+  };
+  return card(
+    title,
+    { note: plural(number, 'job') },
+    number === 0
+      ? empty('schedules', 'Nothing counted yet', null)
+      : [
+          histogram({ label: title, values, name }),
+          h(
+            'dl.measures',
+            null,
+            [
+              ['p50', upTo(0.5)],
+              ['p95', upTo(0.95)],
+              ['p99', upTo(0.99)],
+              ['Mean', duration(mean)],
+              ['Deviation', duration(std)],
+            ].map(([label, value]) => h('div', { key: label }, h('dt', null, label), h('dd', null, value))),
+          ),
+        ],
+  );
+}
 
 /** Completed jobs per minute: as the queue counts them, or by the samples of the last minute. */
 export function rateOf(queue, history) {
@@ -263,6 +291,13 @@ export default {
           ),
         ),
       ),
+      history?.wait &&
+        h(
+          'div.columns.even',
+          { key: 'timings' },
+          timing('Wait, today', history.wait, 'is-waiting'),
+          timing('Run, today', history.run, 'is-running'),
+        ),
       h(
         'div.columns',
         { key: 'columns2' },
@@ -340,5 +375,3 @@ export function health(server) {
   ];
   return known.filter(([, value]) => value);
 }
-
-export { percentile };

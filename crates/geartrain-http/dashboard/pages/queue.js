@@ -2,7 +2,7 @@
 
 import { ask, askAll, optional, or, query } from '../api.js';
 import { pauseQueue, putJob } from '../actions.js';
-import { histogram, percentile, sparkline } from '../charts.js';
+import { sparkline } from '../charts.js';
 import { h } from '../dom.js';
 import { compact, count, decimal, duration, plural, shellWord, since, time } from '../format.js';
 import { icon } from '../icons.js';
@@ -24,7 +24,7 @@ import {
   table,
   toast,
 } from '../ui.js';
-import { SPANS, rateOf, throughput } from './overview.js';
+import { SPANS, rateOf, throughput, timing } from './overview.js';
 import { nextRuns, rhythm } from './schedules.js';
 
 const TABS = [
@@ -216,33 +216,6 @@ export default {
     ];
   },
 };
-
-function timing(title, { count: number, mean, std, histogram: values }, name) {
-  const upTo = (part) => {
-    const value = percentile(values, part);
-    return value === null ? '–' : `< ${duration(value)}`;
-  };
-  return card(
-    title,
-    { note: plural(number, 'job') },
-    number === 0
-      ? empty('schedules', 'Nothing counted yet', null)
-      : [
-          histogram({ label: title, values, name }),
-          h(
-            'dl.measures',
-            null,
-            [
-              ['p50', upTo(0.5)],
-              ['p95', upTo(0.95)],
-              ['p99', upTo(0.99)],
-              ['Mean', duration(mean)],
-              ['Deviation', duration(std)],
-            ].map(([label, value]) => h('div', { key: label }, h('dt', null, label), h('dd', null, value))),
-          ),
-        ],
-  );
-}
 
 /** What keeps the jobs of the queue from running, as sentences. */
 function standing(why, queue) {

@@ -5,7 +5,7 @@ import { h } from '../dom.js';
 import { shellWord } from '../format.js';
 import { icon } from '../icons.js';
 import { can, session } from '../session.js';
-import { badge, button, card, command, commands, confirm, facts, table } from '../ui.js';
+import { badge, button, card, commands, confirm, facts, table } from '../ui.js';
 import { health } from './overview.js';
 
 export default {
@@ -13,11 +13,15 @@ export default {
   filter: () => ({ event: ['config-set', 'config-unset'] }),
 
   async load() {
-    const [server, [options]] = await Promise.all([optional('v1/server'), askAll([['config']])]);
-    return { server, options: or(options, []) };
+    const [server, settings, [options]] = await Promise.all([
+      optional('v1/server'),
+      can('admin') ? optional('v1/settings') : [],
+      askAll([['config']]),
+    ]);
+    return { server, settings: settings ?? [], options: or(options, []) };
   },
 
-  view({ server, options }, ctx) {
+  view({ server, settings, options }, ctx) {
     return [
       h(
         'div.columns',
@@ -26,13 +30,7 @@ export default {
           'Server',
           { class: 'two' },
           server &&
-            h(
-              'div.pad',
-              null,
-              facts(health(server)),
-              h('p.muted.small', null, 'The settings of the server, and where each comes from:'),
-              command('geartrain config show'),
-            ),
+            h('div.pad', null, facts(health(server))),
         ),
         h(
           'div.stack-cards',
@@ -140,9 +138,39 @@ export default {
             ],
           }),
         ),
+      settings.length > 0 &&
+        card(
+          'Settings of the server',
+          { class: 'flush', note: 'read at its start' },
+          table({
+            id: 'settings',
+            label: 'Settings of the server',
+            rows: settings,
+            rowKey: (each) => each.name,
+            columns: [
+              { label: 'Setting', class: 'grow', cell: (each) => h('code', null, each.name.replace(/^server\./, '')) },
+              { label: 'Value', class: 'text', cell: (each) => settingValue(each.value) },
+              {
+                label: 'From',
+                class: 'sm',
+                cell: (each) => (each.origin === 'default' ? h('span.muted', null, 'default') : originOf(each)),
+              },
+            ],
+          }),
+        ),
     ];
   },
 };
+
+const settingValue = (value) => {
+  if (value === null || value === '' || value?.length === 0) return '–';
+  if (value === true) return 'yes';
+  if (value === false) return 'no';
+  return Array.isArray(value) ? value.join(', ') : String(value);
+};
+
+const originOf = ({ origin, flag, variable, file, line }) =>
+  h('code', null, flag ?? variable ?? (file ? `${file}:${line}` : origin));
 
 function change(option, done) {
   confirm({
