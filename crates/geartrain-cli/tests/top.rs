@@ -74,13 +74,17 @@ impl Terminal {
 
     /// Waits for the end of the program, and checks that the terminal is as it was.
     fn end(mut self) -> i32 {
-        let code = self.child.wait().unwrap().code().unwrap_or(-1);
+        let mut status = None;
+        until("the end of the program", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
         assert!(!self.is_raw());
         until("the screen of the shell", || {
             let screen = self.screen.lock().unwrap();
             !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
         });
-        code
+        status.and_then(|status| status.code()).unwrap_or(-1)
     }
 
     fn signal(&self, signal: &str) {
