@@ -323,6 +323,36 @@ fn a_context_has_a_password_file_that_is_not_shown() {
 }
 
 #[test]
+fn a_move_takes_contexts_with_their_passwords_and_confirms_production() {
+    let sandbox = Sandbox::new();
+    let password = sandbox.file("password", "secret");
+    let (from, to) = (
+        ServerProcess::start(&["--password-file", &password]),
+        ServerProcess::start(&["--password-file", &password]),
+    );
+    let context = |name: &str, server: &ServerProcess, rest: &str| {
+        format!("[context.{name}]\nurl = \"{}\"\npassword_file = \"{password}\"\n{rest}", server.url())
+    };
+    let text = context("old", &from, "") + &context("new", &to, "production = true\n");
+    let file = sandbox.file("c.toml", &text);
+    let run = |arguments: &[&str]| outcome(sandbox.configured(&file, &[], arguments));
+    assert_eq!(run(&["put", "mail", "k", "--context", "old"]).2, 0);
+    let change = ["move", "--from", "old", "--to", "new", "mail", "--json"];
+    let by_url = ["move", "--from", "old", "--to", &to.url(), "mail", "--json"];
+    for arguments in [&change, &by_url] {
+        let (out, err, code) = run(arguments);
+        assert_eq!((out.as_str(), code), ("", 2), "{err}");
+        assert!(err.contains("new is a context in production"), "{err}");
+    }
+    let (out, err, code) = run(&[&change[..], &["--dry-run"]].concat());
+    assert!(code == 0 && out.contains("\"moved\":1"), "{out}{err}");
+    let (out, err, code) = run(&[&change[..], &["--yes"]].concat());
+    assert!(code == 0 && out.contains("\"moved\":1"), "{out}{err}");
+    let (queues, err, _) = run(&["queues", "mail", "--json", "--context", "new"]);
+    assert!(queues.contains("\"waiting\":1"), "{queues}{err}");
+}
+
+#[test]
 fn servers_and_clients_take_socket_files_and_host_names() {
     let sandbox = Sandbox::new();
     let (resp, http) =

@@ -166,7 +166,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Output<'_>) -> Done {
                 "a move names its queues with --from and --to, not with --url or --context".to_owned(),
             ));
         }
-        Verb::Move(args) => return move_jobs::move_jobs(args, out),
+        Verb::Move(args) => return move_jobs::move_jobs(args, cli.file.as_ref(), cli.yes, out),
         Verb::Put(args) if args.check => return put::put_batch(None, args, out).await,
         verb => verb,
     };

@@ -12,11 +12,12 @@ use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Done;
+use super::{Done, client_password};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::rate;
+use crate::settings::{ConfigFile, Context, Production};
 use crate::text::{clean, count};
+use crate::{password, rate};
 
 /// How many jobs that stay are named for people; JSON names all.
 const SHOWN_MAX: usize = 20;
@@ -26,15 +27,16 @@ const SHOWN_MAX: usize = 20;
   geartrain move --from embedded:./data --to redis://queue.example mail reports
   geartrain move --from redis://old --to redis://new mail --follow     # while old producers still submit
   geartrain move --from redis://old --to redis://new mail --dry-run
+  geartrain move --from old --to new mail     # contexts of the configuration file, with their passwords
 
 Each job is set aside at the source, put at the target under its id, and removed at the source. After an
 interruption, run the same command again: it finishes what was begun; --abort puts back what was set aside.
 Running jobs, and jobs for whose result a client waits, stay. Exit code 1 if jobs could not be moved."#)]
 pub(crate) struct MoveArgs {
-    /// The queue system that the jobs leave
+    /// The queue system that the jobs leave: a URL, or a context of the configuration file
     #[arg(long, value_name = "URL")]
     from: String,
-    /// The queue system that they go to
+    /// The queue system that they go to, as for --from
     #[arg(long, value_name = "URL")]
     to: String,
     /// The queues
@@ -54,7 +56,32 @@ pub(crate) struct MoveArgs {
     rate: Option<Rate>,
 }
 
-pub(super) fn move_jobs(args: MoveArgs, out: &mut Output<'_>) -> Done {
+pub(super) fn move_jobs(
+    mut args: MoveArgs,
+    file: Option<&ConfigFile>,
+    is_confirmed: bool,
+    out: &mut Output<'_>,
+) -> Done {
+    let mut in_production = Vec::new();
+    for end in [&mut args.from, &mut args.to] {
+        let contexts = file.map_or(&[][..], |file| &file.contexts);
+        let named = contexts.iter().find(|context| context.name == *end);
+        // A URL may be that of a context, too.
+        let context = named.or_else(|| contexts.iter().find(|context| context.url.value == *end));
+        let is_production = |context: &&Context| context.production.as_ref().is_some_and(|is| is.value);
+        in_production.extend(context.filter(is_production));
+        if let Some(context) = named {
+            end.clone_from(&context.url.value);
+            if let Some(path) = &context.password_file
+                && let Some(password) = client_password(Some(&path.value), out)?
+            {
+                *end = password::add_to(end, &password);
+            }
+        }
+    }
+    for context in in_production.into_iter().filter(|_| !is_confirmed && !args.dry_run) {
+        Production::new(&context.name, out.json).confirm().map_err(|why| Failure::from(&why))?;
+    }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(args, out))
 }

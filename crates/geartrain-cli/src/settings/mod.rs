@@ -11,6 +11,6 @@ mod server;
 mod show;
 
 pub(crate) use context::{InEffect, Origin};
-pub(crate) use file::{ConfigFile, Located};
+pub(crate) use file::{ConfigFile, Context, Located};
 pub(crate) use production::{Production, Unconfirmed};
 pub(crate) use show::{of_server, show};
