@@ -103,6 +103,7 @@ const TAGS: &[(&str, &str)] = &[
     ("history", "Rates and depths over the last day"),
     ("log", "The result log"),
     ("server", "The server itself"),
+    ("settings", "The settings of the server"),
     ("whoami", "The caller's key"),
     ("audit", "The audit log"),
     ("backup", "Backups"),

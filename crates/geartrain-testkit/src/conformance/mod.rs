@@ -60,6 +60,11 @@ pub use system::{Checked, Order, Start, System, Unexpected, check};
 
 use system::Case;
 
+/// The names of all cases.
+pub fn case_names() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|(name, _)| *name)
+}
+
 /// What every theme is written with.
 mod prelude {
     pub(crate) use super::builders::*;
@@ -822,155 +827,5 @@ cases! {
     }
     trace => {
         the_worked_trace_of_the_specification,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// The rows of the tables: the heading that each is under, its title and its case.
-    fn rows() -> Vec<(&'static str, &'static str, &'static str)> {
-        let (mut heading, mut rows) = ("", Vec::new());
-        for line in include_str!("rules.md").lines() {
-            if let Some(text) = line.strip_prefix("# ") {
-                heading = text;
-            }
-            let cells = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')?.split_once('|'));
-            if let Some((title, case)) = cells {
-                rows.push((heading, title.trim(), case.trim().trim_matches('`')));
-            }
-        }
-        rows.retain(|(_, title, _)| *title != "---");
-        rows
-    }
-
-    /// The titles under a heading, without the one of the column and those of rows that go on.
-    fn titles(heading: &str) -> Vec<&'static str> {
-        let titles = rows().into_iter().filter(|row| row.0 == heading).map(|row| row.1);
-        titles.skip(1).filter(|title| !title.is_empty()).collect()
-    }
-
-    #[test]
-    fn every_case_is_in_the_tables_and_every_case_in_the_tables_exists() {
-        let cases = rows().into_iter().map(|(_, _, case)| case);
-        let shown: BTreeSet<&str> =
-            cases.filter(|case| !["case", "for the decoder"].contains(case)).collect();
-        let written: BTreeSet<&str> = CASES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(shown.difference(&written).collect::<Vec<_>>(), [&""; 0], "are only in the tables");
-        assert_eq!(written.difference(&shown).collect::<Vec<_>>(), [&""; 0], "are in no table");
-        assert_eq!(written.len(), CASES.len(), "two cases have one name");
-    }
-
-    #[test]
-    fn every_command_state_trap_and_rule_has_a_row() {
-        let commands = [
-            "cancel",
-            "complete",
-            "config.get",
-            "config.set",
-            "config.unset",
-            "depends",
-            "fail",
-            "failed",
-            "get",
-            "heartbeat",
-            "jobs",
-            "length",
-            "log",
-            "multiget",
-            "pause",
-            "peek",
-            "pop",
-            "priority",
-            "put",
-            "queue.forget",
-            "queues",
-            "recur",
-            "recur.get",
-            "recur.tag",
-            "recur.untag",
-            "recur.update",
-            "requeue",
-            "retry",
-            "stats",
-            "tag",
-            "timeout",
-            "track",
-            "unfail",
-            "unpause",
-            "unrecur",
-            "worker.deregister",
-            "workers",
-        ];
-        let mut shown = titles("The commands");
-        shown.retain(|title| *title != "complete with next");
-        assert_eq!(shown, commands);
-        assert_eq!(titles("The states").len(), 20);
-        assert_eq!(titles("The traps"), (1..=47).map(|trap| trap.to_string()).collect::<Vec<_>>());
-        let decisions: Vec<String> = (1..=21).map(|decision| decision.to_string()).collect();
-        assert_eq!(titles("What the engine changes and adds"), decisions);
-        // A rule is a line that begins in bold, and called what stands there.
-        let rules = include_str!("../../../../docs/decisions/0009-beyond-qless.md").lines();
-        let rules = rules.filter_map(|line| Some(line.strip_prefix("**")?.split_once("**")?.0));
-        let rules: Vec<&str> = rules.map(|rule| rule.trim_end_matches('.')).collect();
-        assert_eq!(titles("Beyond Qless"), rules);
-    }
-
-    /// Every function of a theme that looks like a case is one.
-    #[test]
-    fn no_case_was_forgotten_in_the_list() {
-        let files = [
-            include_str!("put.rs"),
-            include_str!("order.rs"),
-            include_str!("locks.rs"),
-            include_str!("finish.rs"),
-            include_str!("depends.rs"),
-            include_str!("cancel.rs"),
-            include_str!("recur.rs"),
-            include_str!("tags_and_tracking.rs"),
-            include_str!("reading.rs"),
-            include_str!("stats.rs"),
-            include_str!("config.rs"),
-            include_str!("history.rs"),
-            include_str!("events.rs"),
-            include_str!("several_queues.rs"),
-            include_str!("tokens.rs"),
-            include_str!("bad_input.rs"),
-            include_str!("parked_pops.rs"),
-            include_str!("batches.rs"),
-            include_str!("unique.rs"),
-            include_str!("results.rs"),
-            include_str!("backoff_and_deadlines.rs"),
-            include_str!("crashes.rs"),
-            include_str!("relock.rs"),
-            include_str!("set_aside.rs"),
-            include_str!("periodic.rs"),
-            include_str!("capabilities.rs"),
-            include_str!("attempts.rs"),
-            include_str!("canceled.rs"),
-            include_str!("figures.rs"),
-            include_str!("klasses.rs"),
-            include_str!("dependency_policies.rs"),
-            include_str!("limits.rs"),
-            include_str!("why.rs"),
-            include_str!("cursors.rs"),
-            include_str!("ready.rs"),
-            include_str!("numbers.rs"),
-            include_str!("flush.rs"),
-            include_str!("select.rs"),
-            include_str!("functions.rs"),
-            include_str!("trace.rs"),
-        ];
-        let functions = files
-            .iter()
-            .flat_map(|file| file.lines())
-            .filter_map(|line| line.strip_prefix("pub async fn ")?.split_once('(').map(|(name, _)| name));
-        assert_eq!(
-            functions.collect::<BTreeSet<_>>(),
-            CASES.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>()
-        );
     }
 }

@@ -11,6 +11,7 @@ mod attach;
 mod attempts;
 mod capabilities;
 mod change;
+mod check;
 mod config;
 mod dependency_policy;
 mod figures;
@@ -25,8 +26,6 @@ mod results;
 mod select;
 mod set_aside;
 mod stats;
-#[cfg(test)]
-mod tests;
 mod tick;
 mod why;
 

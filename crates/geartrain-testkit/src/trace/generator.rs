@@ -4,7 +4,7 @@ use fastrand::Rng;
 use geartrain_core::*;
 
 use super::fixture::{COUNTERS, Fixture, OPTIONS};
-use super::tokens::{self, Tokens};
+use super::tokens::Tokens;
 use super::{PAYLOAD_BYTES_MAX, Step, limits};
 use crate::model::Model;
 
@@ -259,7 +259,7 @@ impl Generator {
                         jid: popped.jid.clone(),
                         queue: popped.queue.clone(),
                         worker: popped.lock.worker.clone(),
-                        token: tokens::name(number, place),
+                        token: Tokens::name(number, place),
                     });
                     self.moments.push(popped.lock.expires.get());
                     self.moments.push(self.now + 10.0);
@@ -1356,24 +1356,4 @@ fn moment(seconds: f64) -> Timestamp {
 fn forget_old<T>(list: &mut Vec<T>) {
     let old = list.len().saturating_sub(REMEMBERED);
     list.drain(..old);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Coverage;
-    use super::*;
-
-    #[test]
-    fn traces_cover_every_command_and_every_refusal() {
-        let mut coverage = Coverage::default();
-        for seed in 0..400 {
-            let (mut model, mut tokens) = (Model::new(limits()), Tokens::default());
-            for step in generate(seed) {
-                let (answer, events) = model.run(step.now, &tokens.command(&step.command));
-                tokens.learn(step.number, &answer);
-                coverage.count(&step.command, &answer, &events, model.deliveries());
-            }
-        }
-        assert_eq!(coverage.missing(50), Vec::<&str>::new(), "{coverage}");
-    }
 }

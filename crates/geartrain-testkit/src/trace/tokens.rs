@@ -12,11 +12,6 @@ use geartrain_core::{Answer, Command, Holder, Job, JobState, Refusal, Reply, Tok
 /// More than one pop ever hands out.
 const STEP: u64 = 1_000_000;
 
-/// The trace's name for the token of a job that a step handed out.
-pub(super) fn name(step: usize, place: usize) -> Token {
-    Token::new(step as u64 * STEP + place as u64)
-}
-
 /// What the trace's tokens are to one queue, and the other way round.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens {
@@ -25,6 +20,11 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// The trace's name for the token of a job that a step handed out.
+    pub fn name(step: usize, place: usize) -> Token {
+        Token::new(step as u64 * STEP + place as u64)
+    }
+
     /// Takes note of what a step of the trace handed out.
     pub fn learn(&mut self, step: usize, answer: &Answer) {
         let jobs = match answer {
@@ -33,8 +33,8 @@ impl Tokens {
             _ => return,
         };
         for (place, popped) in jobs.iter().enumerate() {
-            self.given.insert(name(step, place), popped.lock.token);
-            self.names.insert(popped.lock.token, name(step, place));
+            self.given.insert(Tokens::name(step, place), popped.lock.token);
+            self.names.insert(popped.lock.token, Tokens::name(step, place));
         }
     }
 
@@ -113,36 +113,5 @@ impl Tokens {
 
     fn rename(&self, token: &mut Token) {
         *token = self.names.get(token).copied().unwrap_or(Token::new(u64::MAX - token.number()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use geartrain_core::{Get, Heartbeat, Jid, Klass, Pop, Put, QueueName, Timestamp, WorkerName};
-
-    use crate::model::Model;
-
-    #[test]
-    fn a_token_is_known_by_the_step_that_gave_it() {
-        let (mut model, mut tokens) = (Model::default(), Tokens::default());
-        let (queue, jid) = (QueueName::new("q").unwrap(), Jid::new("a").unwrap());
-        let put = Put::new(queue.clone(), jid.clone(), Klass::new("k").unwrap(), "{}");
-        assert!(model.run(Timestamp::ZERO, &put.into()).0.is_ok());
-        let (answer, _) = model.run(Timestamp::ZERO, &Pop::new(queue, WorkerName::new("w").unwrap()).into());
-        tokens.learn(7, &answer);
-        let Ok(Reply::Pop(reply)) = &answer else { panic!("{answer:?}") };
-        let given = reply.jobs[0].lock.token;
-
-        let heartbeat = |token| {
-            Command::from(Heartbeat { jid: jid.clone(), holder: Holder::Token(token), payload: None })
-        };
-        assert_eq!(tokens.command(&heartbeat(name(7, 0))), heartbeat(given));
-        assert_eq!(tokens.command(&heartbeat(Token::new(3))), heartbeat(Token::new(u64::MAX - 3)));
-
-        let (answer, _) = model.run(Timestamp::ZERO, &Get { jid: jid.clone() }.into());
-        let Ok(Reply::Get(Some(job))) = tokens.answer(answer) else { panic!("it is there") };
-        let JobState::Running { lock } = job.state else { panic!("it runs") };
-        assert_eq!(lock.token, name(7, 0));
     }
 }

@@ -2,8 +2,8 @@
 
 use geartrain_core::*;
 
-use super::Model;
-use crate::trace::{Tokens, generate, limits};
+use geartrain_testkit::model::Model;
+use geartrain_testkit::trace::{Tokens, generate, limits};
 
 fn at(seconds: f64) -> Timestamp {
     Timestamp::new(seconds).unwrap()
@@ -232,7 +232,9 @@ fn waiter(number: u64) -> ResultWaiter {
 }
 
 fn details(model: &mut Model, id: &str) -> JobDetails {
-    get(model, id).details.map_or_else(super::put_options::nothing, |details| *details)
+    get(model, id)
+        .details
+        .map_or_else(|| JobDetails { submissions: 1, ..JobDetails::default() }, |details| *details)
 }
 
 fn holder_of(model: &mut Model, of: &str, text: &str) -> Option<Jid> {
@@ -582,44 +584,9 @@ fn whatever_happens_the_model_agrees_with_itself() {
             tokens.learn(step.number, &answer);
             let told = model.deliveries().len();
             assert!(answer.is_ok() || told == 0, "trace {seed}, {step}");
-            check(&model).unwrap_or_else(|wrong| panic!("trace {seed}, {step}: {wrong}"));
+            model.check().unwrap_or_else(|wrong| panic!("trace {seed}, {step}: {wrong}"));
         }
     }
-}
-
-/// What must be true of a model at any time.
-fn check(model: &Model) -> Result<(), String> {
-    for (waiter, jid) in &model.waiters {
-        if !model.jobs.get(jid).is_some_and(|job| job.is_unfinished()) {
-            return Err(format!("{waiter:?} waits for {jid}, which is not unfinished"));
-        }
-        if model.waiters.iter().filter(|(other, _)| other == waiter).count() > 1 {
-            return Err(format!("{waiter:?} waits more than once"));
-        }
-    }
-    for (jid, job) in &model.jobs {
-        let running = job.place.state() == StateName::Running;
-        if !running && (job.beyond.deadline.is_some() || job.beyond.progress.is_some()) {
-            return Err(format!("{jid} does not run, and has a deadline or has got somewhere"));
-        }
-        let key = job.beyond.unique.as_ref().filter(|_| job.holds_key);
-        if job.holds_key && (key.is_none() || !job.is_unfinished()) {
-            return Err(format!("{jid} holds a key, and has none or is not unfinished"));
-        }
-        let same = |other: &super::Record| {
-            other.holds_key && other.queue == job.queue && other.beyond.unique == job.beyond.unique
-        };
-        if job.holds_key && model.jobs.values().filter(|other| same(other)).count() > 1 {
-            return Err(format!("{jid} holds a key that another holds"));
-        }
-        if let Some(missing) = job.dependencies.iter().find(|jid| !model.is_open(jid)) {
-            return Err(format!("{jid} waits for {missing}, which is complete or gone"));
-        }
-    }
-    if let Some(worker) = model.abilities.keys().find(|worker| !model.workers.contains_key(*worker)) {
-        return Err(format!("{worker} has announced something and is not on the list"));
-    }
-    Ok(())
 }
 
 #[test]
