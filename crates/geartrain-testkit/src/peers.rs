@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// so that no client takes the port of a server that is about to start, or to start again.
 const SERVER_PORTS: Range<u16> = 10_000..32_000;
 
-/// A port of [`SERVER_PORTS`] without a listener, and another one for each call.
+/// A port without a listener, below those of outgoing connections, and another one for each call.
 pub fn free_port() -> u16 {
     static NEXT: OnceLock<AtomicU64> = OnceLock::new();
     // Test programs that run at the same time begin at different places.
