@@ -66,10 +66,12 @@ pub(super) fn move_jobs(
     for end in [&mut args.from, &mut args.to] {
         let contexts = file.map_or(&[][..], |file| &file.contexts);
         let named = contexts.iter().find(|context| context.name == *end);
-        // A URL may be that of a context, too.
-        let context = named.or_else(|| contexts.iter().find(|context| context.url.value == *end));
-        let is_production = |context: &&Context| context.production.as_ref().is_some_and(|is| is.value);
-        in_production.extend(context.filter(is_production));
+        // A URL may be that of contexts, too.
+        let is_meant = |context: &Context| match named {
+            Some(named) => context.name == named.name,
+            None => context.url.value == *end,
+        };
+        in_production.extend(contexts.iter().find(|context| is_meant(context) && context.is_production()));
         if let Some(context) = named {
             end.clone_from(&context.url.value);
             if let Some(path) = &context.password_file

@@ -83,7 +83,8 @@ impl Cli {
         let Some(context) = file.context(&name) else {
             return Err(Failure::Usage(format!("{}: {}", file.path.display(), file.unknown_context(&name))));
         };
-        let Context { url, password_file, production, .. } = context.clone();
+        let is_production = context.is_production();
+        let Context { url, password_file, .. } = context.clone();
         let is_password_given = match is_named {
             true => source("password_file") == Some(ValueSource::CommandLine),
             false => {
@@ -98,7 +99,7 @@ impl Cli {
             self.password_file = Some(password_file.value.clone());
             self.in_effect.password_file = Some(password_file);
         }
-        if production.is_some_and(|production| production.value) && !self.yes {
+        if is_production && !self.yes {
             self.production = Some(Production::new(&name, self.json));
         }
         self.in_effect.context = Some((name, origin));

@@ -49,6 +49,13 @@ pub(crate) struct Context {
     pub(crate) production: Option<Located<bool>>,
 }
 
+impl Context {
+    /// Whether changes have to be confirmed.
+    pub(crate) fn is_production(&self) -> bool {
+        self.production.as_ref().is_some_and(|production| production.value)
+    }
+}
+
 /// A value, and its line in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Located<T> {
