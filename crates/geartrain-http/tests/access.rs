@@ -163,7 +163,7 @@ async fn a_session_is_no_use_to_other_sites() {
         let response = server.send_with("POST", "/v1/queues/q/jobs", &headers, put).await;
         assert_eq!(response.refusal(), (403, "cross-origin".to_owned()), "{headers}");
     }
-    // Nor can another site log a browser in, as somebody else.
+    // Nor can another site log a browser in, with a key of its own.
     let foreign = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: http://evil.example\r\n";
     let response = server.send_with("POST", "/login", foreign, b"key=x").await;
     assert_eq!(response.refusal(), (403, "cross-origin".to_owned()));

@@ -63,7 +63,7 @@ impl Command {
             | Command::GetConfig(_)
             | Command::AllConfig(_)
             | Command::GetRecurring(_)
-            // Whoever may read a result may also wait for it.
+            // A role that reads results may also wait for them.
             | Command::Attach(_)
             | Command::Detach(_)
             | Command::RollCall(_)
